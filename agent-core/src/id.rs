@@ -1,0 +1,372 @@
+//! Typed ids: checked once, when parsed or made, and never again.
+//!
+//! No id that comes from outside can leave a store's root or alias another: the ids that become paths or keys are
+//! UUIDs and short lower-case [names](TenantId); a [`DeviceId`] is any text, and never becomes a path unhashed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident, $noun:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID that was made elsewhere.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID itself.
+            pub const fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            /// Parses the hyphenated, lower- or upper-case form. Every other spelling of a UUID is refused, so that
+            /// one id has one name.
+            fn from_str(text: &str) -> Result<Self> {
+                parse_uuid($noun, text).map(Self)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
+
+        text_serde!($name);
+    };
+}
+
+macro_rules! display_uuid {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+    };
+}
+
+/// Serde through `Display` and `FromStr`: what is read is checked as if a person had typed it.
+macro_rules! text_serde {
+    ($name:ident) => {
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use text_serde;
+
+uuid_id! {
+    /// Names a workspace. The well-known workspace [`WorkspaceId::DEFAULT`] prints and parses as `default`.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    ///
+    /// assert_eq!("default".parse::<WorkspaceId>()?, WorkspaceId::DEFAULT);
+    /// assert!("../../etc".parse::<WorkspaceId>().is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    WorkspaceId, "workspace id"
+}
+
+impl WorkspaceId {
+    /// The workspace of a single-user host: the nil UUID.
+    pub const DEFAULT: Self = Self(Uuid::nil());
+}
+
+impl fmt::Display for WorkspaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::DEFAULT { f.pad("default") } else { self.0.hyphenated().fmt(f) }
+    }
+}
+
+uuid_id! {
+    /// Names a session. Never used again, not even after the session was purged.
+    SessionId, "session id"
+}
+display_uuid!(SessionId);
+
+uuid_id! {
+    /// Names a commit; chosen before its first attempt and the same in every retry.
+    CommitId, "commit id"
+}
+display_uuid!(CommitId);
+
+uuid_id! {
+    /// Names one run of an agent.
+    RunId, "run id"
+}
+display_uuid!(RunId);
+
+uuid_id! {
+    /// Names an event. Derived from its commit and its position in it, so that a retry makes the same events.
+    EventId, "event id"
+}
+display_uuid!(EventId);
+
+impl EventId {
+    /// The id of event `index` (from 0) of `commit`: the commit's bits as a UUID of version 8 (RFC 9562, "custom"),
+    /// with `index` added to the last 32.
+    pub fn derive(commit: CommitId, index: u32) -> Self {
+        let mut bytes = *commit.0.as_bytes();
+        bytes[6] = (bytes[6] & 0x0f) | 0x80;
+        let tail = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]).wrapping_add(index);
+        bytes[12..].copy_from_slice(&tail.to_be_bytes());
+        Self(Uuid::from_bytes(bytes))
+    }
+}
+
+fn parse_uuid(noun: &str, text: &str) -> Result<Uuid> {
+    if noun == "workspace id" && text == "default" {
+        return Ok(Uuid::nil());
+    }
+    let parsed = if text.len() == 36 { Uuid::try_parse(text).ok() } else { None };
+    parsed.ok_or_else(|| Error::invalid(format!("{noun} {} is not a hyphenated UUID", quoted(text))))
+}
+
+/// Names a device, as the host knows it: 1 to 512 bytes of text without control characters.
+///
+/// It is opaque, compared byte by byte, and never becomes a path or a key unhashed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(Box<str>);
+
+impl DeviceId {
+    /// The most bytes that a device id may have.
+    pub const MAX_BYTES: usize = 512;
+
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for DeviceId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        check_text("device id", text, Self::MAX_BYTES)?;
+        Ok(Self(text.into()))
+    }
+}
+
+/// Names a tenant: `[a-z0-9][a-z0-9_-]{0,62}`. Single-tenant hosts use [`TenantId::default`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(Box<str>);
+
+impl TenantId {
+    /// The text itself; safe as a path component and as a key on every supported platform.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for TenantId {
+    /// The tenant `default`.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let rest =
+            text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
+        if !first || !rest || text.len() > 63 || is_reserved_on_windows(text) {
+            return Err(Error::invalid(format!(
+                "tenant id {} must be 1 to 63 of a-z, 0-9, _ and -, start with a letter or digit, and be no reserved file name",
+                quoted(text)
+            )));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// Names that no Windows file may have; refused everywhere, so that a store can move between platforms.
+fn is_reserved_on_windows(text: &str) -> bool {
+    matches!(text, "con" | "prn" | "aux" | "nul")
+        || (text.len() == 4
+            && (text.starts_with("com") || text.starts_with("lpt"))
+            && text.as_bytes()[3].is_ascii_digit())
+}
+
+macro_rules! text_id {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($name), &self.0)
+            }
+        }
+
+        text_serde!($name);
+    };
+}
+
+text_id!(DeviceId);
+text_id!(TenantId);
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// Before the first.
+            pub const ZERO: Self = Self(0);
+
+            /// Wraps a number.
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
+
+            /// The number.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The one after this. Saturates at `u64::MAX`, which no store reaches.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+counter! {
+    /// An event's place in its session: 1, 2, 3 … without gaps. [`Seq::ZERO`] is before the first.
+    Seq
+}
+
+counter! {
+    /// The number of a session's lease: one more with every run. The fence of a run's writes.
+    Epoch
+}
+
+counter! {
+    /// The number of a workspace record's version: one more with every `put`.
+    Revision
+}
+
+/// Checks text from outside: 1 to `max` bytes and no control character.
+pub(crate) fn check_text(noun: &str, text: &str, max: usize) -> Result<()> {
+    if text.is_empty() {
+        return Err(Error::invalid(format!("{noun} is empty; give 1 to {max} bytes")));
+    }
+    if text.len() > max {
+        return Err(Error::invalid(format!("{noun} has {} bytes; at most {max} are allowed", text.len())));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{noun} {} holds a control character", quoted(text))));
+    }
+    Ok(())
+}
+
+/// Text from outside for an error message: escaped, and cut (at a character) where it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    const MOST: usize = 60;
+    let mut short: String = text.chars().take(MOST).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A01, X05: an id is checked when it is parsed, so that none can leave the root or alias another.
+    #[test]
+    fn a01_x05_hostile_ids_are_refused() {
+        let long = "x".repeat(10_000);
+        for text in [
+            "",
+            "../../x",
+            "/etc/passwd",
+            "a/b",
+            "a\\b",
+            "a\0b",
+            "con",
+            &long,
+            "é",
+            "{550e8400-e29b-41d4-a716-446655440000}",
+        ] {
+            assert!(text.parse::<WorkspaceId>().is_err(), "{text:?}");
+            assert!(text.parse::<SessionId>().is_err(), "{text:?}");
+            assert!(text.parse::<TenantId>().is_err(), "{text:?}");
+        }
+        assert!("550e8400e29b41d4a716446655440000".parse::<SessionId>().is_err(), "one id has one name");
+        for text in ["", "a\nb", "a\0b", &long] {
+            assert!(text.parse::<DeviceId>().is_err(), "{text:?}");
+        }
+        for text in ["../../x", "Küche", "laptop 2", "con"] {
+            assert_eq!(text.parse::<DeviceId>().unwrap().as_str(), text);
+        }
+    }
+
+    /// A01: the default workspace has one spelling in, one out.
+    #[test]
+    fn a01_default_workspace_is_the_nil_uuid() {
+        assert_eq!("default".parse::<WorkspaceId>().unwrap(), WorkspaceId::DEFAULT);
+        assert_eq!(
+            "00000000-0000-0000-0000-000000000000".parse::<WorkspaceId>().unwrap(),
+            WorkspaceId::DEFAULT
+        );
+        assert_eq!(WorkspaceId::DEFAULT.to_string(), "default");
+        let upper: WorkspaceId = "550E8400-E29B-41D4-A716-446655440000".parse().unwrap();
+        assert_eq!(
+            upper.to_string(),
+            "550e8400-e29b-41d4-a716-446655440000",
+            "case does not make another id"
+        );
+    }
+
+    /// O04: event ids follow from the commit, so that a retry makes the same events.
+    #[test]
+    fn o04_event_ids_are_derived() {
+        let commit: CommitId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
+        assert_eq!(EventId::derive(commit, 0), EventId::derive(commit, 0));
+        assert_ne!(EventId::derive(commit, 0), EventId::derive(commit, 1));
+        assert_ne!(EventId::derive(commit, 0).as_uuid(), commit.as_uuid());
+        assert_eq!(EventId::derive(commit, 1).to_string(), "018f4e9a-7a2b-8c3d-8e4f-ffff00000000");
+    }
+}

@@ -1,0 +1,291 @@
+//! JSON kept as it was written: compacted once, when accepted, and byte-stable from then on.
+//!
+//! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values; so records and
+//! events are decoded by hand into typed fields, raw payloads and ordered, raw unknown fields.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result};
+
+/// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
+///
+/// Numbers of any size, the order and repetition of keys, and escapes are preserved.
+///
+/// ```
+/// use agent_core::RawJson;
+///
+/// let json = RawJson::parse("{ \"n\": 123456789012345678901234567890.10 }")?;
+/// assert_eq!(json.get(), "{\"n\":123456789012345678901234567890.10}");
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RawJson(Box<RawValue>);
+
+impl RawJson {
+    /// Accepts one JSON value and compacts it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the text is not one JSON value.
+    pub fn parse(text: &str) -> Result<Self> {
+        let not_json = |source| Error::invalid("payload is not one JSON value").with_source(source);
+        let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
+        RawValue::from_string(compact(raw.get())).map(Self).map_err(not_json)
+    }
+
+    /// The JSON of any serializable value.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the value has no JSON form (a map with keys that are not text, say).
+    pub fn of(value: &impl Serialize) -> Result<Self> {
+        serde_json::value::to_raw_value(value)
+            .map(|raw| Self(raw).compacted())
+            .map_err(|source| Error::invalid("value has no JSON form").with_source(source))
+    }
+
+    /// An empty object, `{}`.
+    pub fn empty_object() -> Self {
+        Self(RawValue::from_string("{}".to_owned()).unwrap_or_default())
+    }
+
+    /// The text.
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Reads the value as a type.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is not of that shape.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_str(self.get())
+            .map_err(|source| Error::invalid("payload is not of the expected shape").with_source(source))
+    }
+
+    /// This value with white space outside strings removed; a value that was decoded from a stored line is compact
+    /// already and is returned as it is.
+    #[must_use]
+    pub fn compacted(self) -> Self {
+        if is_compact(self.get()) {
+            return self;
+        }
+        RawValue::from_string(compact(self.get())).map_or(self, Self)
+    }
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for RawJson {}
+
+impl fmt::Debug for RawJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+fn is_compact(json: &str) -> bool {
+    let mut in_string = false;
+    let mut escaped = false;
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b' ' | b'\t' | b'\n' | b'\r' if !in_string => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+fn compact(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in json.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if in_string => escaped = true,
+            '"' => in_string = !in_string,
+            ' ' | '\t' | '\n' | '\r' if !in_string => continue,
+            _ => {}
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The fields of a JSON object in their order, each value as raw JSON.
+///
+/// Used for metadata that the library stores and never interprets, and for the fields of a record or an event that
+/// this version does not know: they are handed back and written again as they were.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RawFields(Vec<(Box<str>, RawJson)>);
+
+impl RawFields {
+    /// No fields.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The value of `name`.
+    pub fn get(&self, name: &str) -> Option<&RawJson> {
+        self.0.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
+    }
+
+    /// Sets `name`, in its place where it exists, else at the end.
+    pub fn insert(&mut self, name: impl Into<Box<str>>, value: RawJson) {
+        let name = name.into();
+        match self.0.iter_mut().find(|(key, _)| *key == name) {
+            Some((_, slot)) => *slot = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    /// Removes `name`, and returns what it was.
+    pub fn remove(&mut self, name: &str) -> Option<RawJson> {
+        let at = self.0.iter().position(|(key, _)| &**key == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// The fields in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
+        self.0.iter().map(|(key, value)| (&**key, value))
+    }
+
+    /// Appends a field as it was read, without looking for an earlier one of that name.
+    pub(crate) fn push(&mut self, name: &str, value: RawJson) {
+        self.0.push((name.into(), value));
+    }
+
+    /// The size of the fields as JSON text, about; for limits.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.get().len() + 4).sum()
+    }
+
+    /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
+        let Some(raw) = self.remove(name) else { return Ok(None) };
+        serde_json::from_str(raw.get())
+            .map_err(|source| Error::corrupt(format!("field {name} is not of its type")).with_source(source))
+    }
+
+    /// As [`take`](Self::take), for a field that must be there.
+    pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T> {
+        self.take(name)?.ok_or_else(|| Error::corrupt(format!("field {name} is missing")))
+    }
+
+    /// As [`take`](Self::take), with the type's default where it is missing.
+    pub(crate) fn or_default<T: DeserializeOwned + Default>(&mut self, name: &'static str) -> Result<T> {
+        Ok(self.take(name)?.unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for RawFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<K: Into<Box<str>>> FromIterator<(K, RawJson)> for RawFields {
+    fn from_iter<I: IntoIterator<Item = (K, RawJson)>>(fields: I) -> Self {
+        let mut out = Self::new();
+        for (key, value) in fields {
+            out.insert(key, value);
+        }
+        out
+    }
+}
+
+impl Serialize for RawFields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in self.iter() {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for RawFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = RawFields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields, A::Error> {
+                let mut fields = RawFields::new();
+                while let Some((key, value)) = map.next_entry::<String, RawJson>()? {
+                    fields.push(&key, value.compacted());
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// N16, X05: what is compacted keeps every byte that means something.
+    #[test]
+    fn n16_numbers_escapes_and_order_survive() {
+        let text = "{ \"b\" : 1e400,\n\"a\": [ 12345678901234567890123 , -0.0, \"x \\\" \\\\ \\u0000 \\ud83d\\ude00\" ] , \"b\":2 }";
+        let json = RawJson::parse(text).unwrap();
+        assert_eq!(
+            json.get(),
+            "{\"b\":1e400,\"a\":[12345678901234567890123,-0.0,\"x \\\" \\\\ \\u0000 \\ud83d\\ude00\"],\"b\":2}"
+        );
+        assert_eq!(RawJson::parse(json.get()).unwrap(), json, "compacting twice changes nothing");
+        for bad in ["", "{", "1 2", "{\"a\":\n", "nan"] {
+            assert!(RawJson::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// X05: depth is no way to bring the process down.
+    #[test]
+    fn x05_deep_nesting_is_accepted_or_refused_but_never_a_crash() {
+        let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+        let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
+    }
+
+    proptest! {
+        /// N16: any JSON text of ours reads back as the same text.
+        #[test]
+        fn n16_any_text_round_trips(text in any::<String>(), number in any::<f64>()) {
+            let json = RawJson::of(&(&text, number)).unwrap();
+            prop_assert!(!json.get().contains('\n'));
+            prop_assert_eq!(&RawJson::parse(json.get()).unwrap(), &json);
+            let (back, _): (String, Option<f64>) = json.to().unwrap();
+            prop_assert_eq!(back, text);
+        }
+    }
+}

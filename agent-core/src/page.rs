@@ -1,0 +1,176 @@
+//! Pages of a list, the cursor that leads to the next, and what was found damaged on the way.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::effects::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::quoted;
+
+/// The most items on a page; a larger wish is cut down to it.
+pub const PAGE_MAX: usize = 1000;
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page<T> {
+    /// The items, in the list's order.
+    pub items: Vec<T>,
+    /// What could not be read. It is named here and never silently left out.
+    pub damaged: Vec<Damaged>,
+    /// Where the next page starts; `None` on the last.
+    pub next: Option<Cursor>,
+    /// How many items there are on all pages, where the query asked.
+    pub total: Option<u64>,
+}
+
+impl<T> Page<T> {
+    /// A page of these items, and no more after it.
+    pub fn new(items: Vec<T>) -> Self {
+        Self { items, damaged: Vec::new(), next: None, total: None }
+    }
+
+    /// Sets where the next page starts.
+    #[must_use]
+    pub fn with_next(mut self, next: Option<Cursor>) -> Self {
+        self.next = next;
+        self
+    }
+
+    /// Sets what could not be read.
+    #[must_use]
+    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
+        self.damaged = damaged;
+        self
+    }
+
+    /// Sets how many items there are on all pages.
+    #[must_use]
+    pub fn with_total(mut self, total: Option<u64>) -> Self {
+        self.total = total;
+        self
+    }
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+/// Something stored that cannot be read. Its bytes are kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Damaged {
+    /// What it is, by its name in the store.
+    pub object: String,
+    /// What is wrong with it, in words.
+    pub reason: String,
+    /// Where a copy of the damaged bytes was put, if they were moved.
+    pub kept: Option<String>,
+}
+
+impl Damaged {
+    /// Names what is damaged, and how.
+    pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { object: object.into(), reason: reason.into(), kept: None }
+    }
+
+    /// Says where the damaged bytes were put.
+    #[must_use]
+    pub fn kept_at(mut self, place: impl Into<String>) -> Self {
+        self.kept = Some(place.into());
+        self
+    }
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.reason)?;
+        match &self.kept {
+            Some(place) => write!(f, " (kept at {place})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the next page of a list starts. Opaque; belongs to one query, and is refused by any other.
+///
+/// Made of the place of the last item, not of a count: rows that move meanwhile make no other row appear twice or
+/// not at all.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cursor(Box<str>);
+
+impl Cursor {
+    /// For backends: a cursor of the query `fingerprint`, after the item at `key`. Any text may be a key.
+    pub fn after(fingerprint: u64, key: &str) -> Self {
+        Self(format!("c1.{fingerprint:016x}.{key}").into())
+    }
+
+    /// For backends: the key that the cursor was made of.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it was made by another query.
+    pub fn key(&self, fingerprint: u64) -> Result<&str> {
+        let mut parts = self.0.splitn(3, '.');
+        let (version, print, key) = (parts.next(), parts.next(), parts.next());
+        if version == Some("c1") && print == Some(&format!("{fingerprint:016x}")) {
+            return Ok(key.unwrap_or_default());
+        }
+        Err(Error::invalid(format!(
+            "cursor {} belongs to another query; start the list anew",
+            quoted(&self.0)
+        )))
+    }
+
+    /// For backends whose lists are ordered by recency: after the item last active at `at` with the id `id`.
+    pub fn after_recent(fingerprint: u64, at: Timestamp, id: impl fmt::Display) -> Self {
+        Self::after(fingerprint, &format!("{} {id}", at.as_micros()))
+    }
+
+    /// The time and the id of [`Cursor::after_recent`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it was made by another query.
+    pub fn recent_key<T: FromStr<Err = Error>>(&self, fingerprint: u64) -> Result<(Timestamp, T)> {
+        let (at, id) = self
+            .key(fingerprint)?
+            .split_once(' ')
+            .ok_or_else(|| Error::invalid(format!("cursor {} is malformed", quoted(&self.0))))?;
+        let at = at.parse().map_err(|source| Error::invalid("cursor is malformed").with_source(source))?;
+        Ok((Timestamp::from_micros(at), id.parse()?))
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cursor({self})")
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Error;
+
+    /// Takes back what `Display` gave; whether it fits is found when it is used.
+    fn from_str(text: &str) -> Result<Self> {
+        if text.len() > 2048 || !text.starts_with("c1.") {
+            return Err(Error::invalid(format!("{} is not a cursor of this library", quoted(text))));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// A fingerprint of a query, by which a cursor knows it again: FNV-1a, 64 bits, over its debug form.
+pub(crate) fn fingerprint(query: &impl fmt::Debug) -> u64 {
+    format!("{query:?}").bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

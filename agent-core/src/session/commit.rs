@@ -1,0 +1,344 @@
+//! A commit: events and triggers that are applied together or not at all, sealed before the first attempt.
+
+use std::time::Duration;
+
+use crate::effects::{Effects, Timestamp};
+use crate::error::{Error, Result};
+use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text};
+use crate::session::body::Message;
+use crate::session::event::{Actor, EVENT_MAX_BYTES, EventType, NewEvent};
+use crate::session::record::{ActionId, Failure, NewSession, PendingAction, Session};
+use crate::session::state::Reason;
+
+/// The most events that one commit may bring.
+pub const COMMIT_MAX_EVENTS: usize = 1024;
+/// The most bytes of payload that one commit may bring.
+pub const COMMIT_MAX_BYTES: usize = 64 << 20;
+
+/// What must be so for a write to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect<T> {
+    /// There is none yet.
+    Absent,
+    /// It is there, and is this.
+    Is(T),
+    /// It is there. For a binding: whatever is there, or nothing.
+    Any,
+}
+
+/// Events and triggers for one session, to be applied as one.
+///
+/// Its id and time are fixed when it is made: sent again it is the same commit, and takes effect once. Steps are
+/// taken in order; a trigger is recorded on the event before it, so a whole chat turn is two events:
+///
+/// ```
+/// use agent_core::{Commit, Effects, LeaseRequest, NewEvent, Seq, Trigger};
+/// # let effects = Effects::default();
+/// # let (session, run) = (effects.new_session_id(), effects.new_run_id());
+/// let commit = Commit::new(effects.new_commit_id(), session, effects.now(), Seq::new(4))
+///     .event(NewEvent::user_message("What did we decide yesterday?"))
+///     .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run).if_ready()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Commit {
+    /// Names it, for ever.
+    pub id: CommitId,
+    /// The session that it is for.
+    pub session: SessionId,
+    /// When it was sealed.
+    pub at: Timestamp,
+    /// Who writes it; an event may say otherwise.
+    pub actor: Actor,
+    /// What must be so.
+    pub expect: Expect<Seq>,
+    /// The head that its writer knew when it was sealed. Bounds how far back a double could lie.
+    pub seen: Seq,
+    /// The epoch of the run that writes it.
+    pub fence: Option<Epoch>,
+    /// The run that writes it.
+    pub run: Option<RunId>,
+    /// What it does, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step of a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// An event. Some are triggers by themselves: an input, an answer, an interrupt, a wake, a clearing.
+    Event(NewEvent),
+    /// A change of status that no event expresses.
+    Trigger(Trigger),
+}
+
+/// What is asked of the session's status. What each does, and where it is legal, stands in
+/// [`TABLE`](crate::session::TABLE).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// The session comes to be. Legal only as the first step, and only where there is none.
+    Create(Box<NewSession>),
+    /// Someone prepares it.
+    Prepare(LeaseRequest),
+    /// Preparation is done.
+    Ready,
+    /// A run takes the lease.
+    BeginRun(LeaseRequest),
+    /// The run takes up the inputs that arrived since it began.
+    Take,
+    /// The run ends. Whatever call or span is still open gets its one result: interrupted, outcome unknown.
+    EndRun(RunEnd),
+    /// The holder of this lease was found dead, or was seen without a sign of life for a whole ttl.
+    LeaseExpired(Epoch),
+    /// The awaited answer did not come in time.
+    ActionTimeout(ActionId),
+    /// It is set aside; a run is asked to end first.
+    Suspend(Reason),
+    /// It is set aside now; a run is fenced off.
+    ForceSuspend(Reason),
+    /// It goes on.
+    Resume,
+    /// It cannot go on.
+    Fail(Failure),
+    /// What made it fail is mended.
+    Recover,
+    /// It is hidden from lists.
+    Archive,
+    /// It is shown again.
+    Unarchive,
+    /// It is over for good.
+    Terminate(Reason),
+    /// It is deleted; a tombstone remains.
+    Delete(Reason),
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunEnd {
+    /// It did what it was to do, or met a limit: `EndTurn`, `MaxTokens`, `MaxTurns`, `StopSequence`, `Refusal`.
+    Completed(Reason),
+    /// It needs an answer before it can go on.
+    Await(PendingAction),
+    /// It was cancelled.
+    Interrupted,
+    /// It failed, and is to be tried again.
+    #[non_exhaustive]
+    Retry {
+        /// Why.
+        failure: Failure,
+        /// When it may be tried again.
+        ready_at: Timestamp,
+        /// After how many failures in a row the session is `Failed`.
+        limit: u32,
+    },
+    /// It failed for good; its inputs are done with, and the session stays usable.
+    Failed(Failure),
+}
+
+impl RunEnd {
+    /// It failed, and is to be tried again at `ready_at`, `limit` times at most.
+    pub fn retry(failure: Failure, ready_at: Timestamp, limit: u32) -> Self {
+        Self::Retry { failure, ready_at, limit }
+    }
+}
+
+/// Who wants a lease, and for how long it lives without a sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseRequest {
+    /// What others are told while they wait: 1 to 256 bytes, no control characters.
+    pub holder: String,
+    /// The run that it is for.
+    pub run: RunId,
+    /// How long it lives without a sign of life.
+    pub ttl: Duration,
+    /// Whether the rest of the commit is to be applied where no run may start.
+    pub if_ready: bool,
+}
+
+impl LeaseRequest {
+    /// The time that a lease lives without a sign of life, unless asked otherwise.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// A lease of 30 seconds for `run`.
+    pub fn new(holder: impl Into<String>, run: RunId) -> Self {
+        Self { holder: holder.into(), run, ttl: Self::DEFAULT_TTL, if_ready: false }
+    }
+
+    /// Sets how long it lives without a sign of life.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Applies the rest of the commit also where no run may start. Whether one did stands in
+    /// [`Committed::epoch`].
+    #[must_use]
+    pub fn if_ready(mut self) -> Self {
+        self.if_ready = true;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_text("lease holder", &self.holder, 256)?;
+        if self.ttl.is_zero() || self.ttl > Duration::from_secs(24 * 3600) {
+            return Err(Error::invalid(format!(
+                "a lease of {:?}; give more than nothing and at most a day",
+                self.ttl
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Commit {
+    /// A commit without steps, for a session whose head was `seen` when last looked at.
+    pub fn new(id: CommitId, session: SessionId, at: Timestamp, seen: Seq) -> Self {
+        Self {
+            id,
+            session,
+            at,
+            actor: Actor::SYSTEM,
+            expect: Expect::Any,
+            seen,
+            fence: None,
+            run: None,
+            steps: Vec::new(),
+        }
+    }
+
+    /// A commit with a fresh id and the present time.
+    pub fn seal(effects: &Effects, session: SessionId, seen: Seq) -> Self {
+        Self::new(effects.new_commit_id(), session, effects.now(), seen)
+    }
+
+    /// A commit that creates a session which needs no preparation.
+    pub fn create(effects: &Effects, new: NewSession) -> Self {
+        let seen = new.created.lineage.base();
+        Self::seal(effects, new.id, seen)
+            .expect(Expect::Absent)
+            .trigger(Trigger::Create(Box::new(new)))
+            .trigger(Trigger::Ready)
+    }
+
+    /// Adds an event.
+    #[must_use]
+    pub fn event(mut self, event: NewEvent) -> Self {
+        self.steps.push(Step::Event(event));
+        self
+    }
+
+    /// Adds events.
+    #[must_use]
+    pub fn events(mut self, events: impl IntoIterator<Item = NewEvent>) -> Self {
+        self.steps.extend(events.into_iter().map(Step::Event));
+        self
+    }
+
+    /// Adds a trigger.
+    #[must_use]
+    pub fn trigger(mut self, trigger: Trigger) -> Self {
+        self.steps.push(Step::Trigger(trigger));
+        self
+    }
+
+    /// Sets what must be so.
+    #[must_use]
+    pub fn expect(mut self, expect: Expect<Seq>) -> Self {
+        self.expect = expect;
+        self
+    }
+
+    /// Sets who writes it.
+    #[must_use]
+    pub fn actor(mut self, actor: Actor) -> Self {
+        self.actor = actor;
+        self
+    }
+
+    /// Makes it a write of the run `run` under the lease `epoch`: it succeeds only while that lease lives.
+    #[must_use]
+    pub fn fence(mut self, run: RunId, epoch: Epoch) -> Self {
+        self.run = Some(run);
+        self.fence = Some(epoch);
+        self
+    }
+
+    /// Checks what can be checked without knowing the session.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Err(Error::invalid(format!(
+                "commit {} for session {} has no steps",
+                self.id, self.session
+            )));
+        }
+        let (mut events, mut bytes) = (0usize, 0usize);
+        for step in &self.steps {
+            match step {
+                Step::Event(event) => {
+                    events += 1;
+                    let size = event.data.get().len() + event.extra.size_bytes();
+                    if size > EVENT_MAX_BYTES {
+                        return Err(Error::limit(format!(
+                            "an event of {size} bytes for session {}; at most {EVENT_MAX_BYTES} fit, store more as a blob",
+                            self.session
+                        )));
+                    }
+                    bytes += size;
+                }
+                Step::Trigger(Trigger::Prepare(lease) | Trigger::BeginRun(lease)) => lease.check()?,
+                Step::Trigger(Trigger::EndRun(RunEnd::Await(action)))
+                    if action.question.len() > PendingAction::QUESTION_MAX_BYTES =>
+                {
+                    return Err(Error::limit(format!(
+                        "a question of {} bytes for session {}; at most {} are kept",
+                        action.question.len(),
+                        self.session,
+                        PendingAction::QUESTION_MAX_BYTES
+                    )));
+                }
+                Step::Trigger(_) => {}
+            }
+        }
+        if events > COMMIT_MAX_EVENTS || bytes > COMMIT_MAX_BYTES {
+            return Err(Error::limit(format!(
+                "a commit of {events} events and {bytes} bytes for session {}; at most {COMMIT_MAX_EVENTS} and {COMMIT_MAX_BYTES}, send several",
+                self.session
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What a commit came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The session as it is now; for a replay this may be later than just after the commit.
+    pub session: Session,
+    /// Its first event. Above `last` where it had nothing to write.
+    pub first: Seq,
+    /// Its last event.
+    pub last: Seq,
+    /// The lease that it took. `None` where it asked for none, or [if ready](LeaseRequest::if_ready) and no run may
+    /// start; then [`Session::lease`] names the holder.
+    pub epoch: Option<Epoch>,
+    /// Whether it had been applied before.
+    pub replayed: bool,
+}
+
+impl From<Message> for NewEvent {
+    fn from(message: Message) -> Self {
+        Self::of(&crate::session::body::Body::UserMessage(message))
+    }
+}
+
+impl NewEvent {
+    /// Whether a run has to answer it.
+    pub(crate) fn is_input(&self) -> bool {
+        self.kind == EventType::USER_MESSAGE || self.kind == EventType::USER_DEFINE_OUTCOME
+    }
+}

@@ -1,0 +1,482 @@
+//! Conveniences for every [`SessionStore`]: complete from its methods, and the same on each.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use crate::effects::Effects;
+use crate::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::id::{Seq, SessionId};
+use crate::session::body::{Body, ChildCreated, ChildIdle};
+use crate::session::commit::{Commit, Committed, Trigger};
+use crate::session::event::{Event, NewEvent};
+use crate::session::lineage::Lineage;
+use crate::session::record::{NewSession, Patch, Session};
+use crate::session::state::{SessionState, TriggerKind, target};
+use crate::session::store::{EventPage, ReadEvents, SessionStore};
+
+/// How often a commit that may have landed, or that the store could not take, is sent again.
+const ATTEMPTS: u32 = 5;
+
+/// Conveniences for every [`SessionStore`]; not to be implemented.
+///
+/// Each returns the errors of the methods that it is made of.
+pub trait SessionStoreExt: SessionStore {
+    /// Sends a commit until it is known what became of it: `Unavailable` and unknown outcomes are tried again with the
+    /// same id, five times with growing pauses; where nobody can tell whether it landed long ago, the log is read on
+    /// from [`Commit::seen`] and the commit sent again if it is not there. Nothing is ever applied twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::commit`]; the last, where all attempts failed.
+    fn settle(&self, mut commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+        async move {
+            let mut attempt = 0;
+            loop {
+                let error = match self.commit(commit.clone()).await {
+                    Ok(committed) => return Ok(committed),
+                    Err(error) => error,
+                };
+                attempt += 1;
+                let doubt =
+                    error.write_outcome() == WriteOutcome::Unknown && *error.kind() != ErrorKind::Poisoned;
+                if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
+                    tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
+                    continue;
+                }
+                let ErrorKind::Conflict { head: Some(head) } = *error.kind() else { return Err(error) };
+                let any = matches!(commit.expect, crate::session::Expect::Any);
+                if !any || head <= commit.seen || attempt >= ATTEMPTS {
+                    return Err(error);
+                }
+                if let Some(landed) = self.find_commit(&commit).await? {
+                    return Ok(landed);
+                }
+                commit.seen = head;
+            }
+        }
+    }
+
+    /// Looks for a commit in the log after what its writer had seen.
+    #[doc(hidden)]
+    fn find_commit(&self, commit: &Commit) -> impl Future<Output = Result<Option<Committed>>> + Send {
+        async move {
+            let mut read = Some(ReadEvents::first(500).after(commit.seen));
+            while let Some(next) = read {
+                let page = self.read(commit.session, next).await?;
+                if let Some(event) = page.events.iter().find(|event| event.commit == commit.id) {
+                    let first = Seq::new(event.seq.get() + 1 - u64::from(event.n));
+                    let last = Seq::new(first.get() + u64::from(event.of) - 1);
+                    let session = self.load(commit.session).await?;
+                    return Ok(Some(Committed { session, first, last, epoch: None, replayed: true }));
+                }
+                read = page.next;
+            }
+            Ok(None)
+        }
+    }
+
+    /// Creates a session that needs no preparation; it is `Idle`, or `Queued` where a fork has inputs to answer.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where the id exists; nothing is changed then.
+    fn create(&self, effects: &Effects, new: NewSession) -> impl Future<Output = Result<Session>> + Send {
+        let commit = Commit::create(effects, new);
+        async move { Ok(self.settle(commit).await?.session) }
+    }
+
+    /// Appends events to a session whose head was `seen` when last looked at, whatever it is now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle`](Self::settle).
+    fn append(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        seen: Seq,
+        events: Vec<NewEvent>,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        self.settle(Commit::seal(effects, id, seen).events(events))
+    }
+
+    /// Asks something of a session's status.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where its state does not allow it.
+    fn trigger(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        trigger: Trigger,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        let effects = effects.clone();
+        async move {
+            let seen = self.load(id).await?.head;
+            self.settle(Commit::seal(&effects, id, seen).trigger(trigger)).await
+        }
+    }
+
+    /// Changes what is said of a session, as it was at `expect`.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where the session is no longer at `expect`.
+    fn update(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        expect: Seq,
+        patch: Patch,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        let commit = Commit::seal(effects, id, expect).expect(crate::session::Expect::Is(expect));
+        self.settle(commit.event(NewEvent::updated(patch)))
+    }
+
+    /// Starts the visible history anew. Title, labels, metadata, references and the system prompt stay, and the log
+    /// keeps everything.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` while it runs or waits for an answer.
+    fn clear(&self, effects: &Effects, id: SessionId) -> impl Future<Output = Result<Committed>> + Send {
+        let effects = effects.clone();
+        async move {
+            let seen = self.load(id).await?.head;
+            self.settle(Commit::seal(&effects, id, seen).event(NewEvent::history_cleared())).await
+        }
+    }
+
+    /// Makes an independent session that shares the history up to and including event `at`, or up to the last point
+    /// where no tool call is open. Nothing is copied: the new session names its ancestors. At the head the cost does
+    /// not depend on the length; at an earlier point the events up to there are read once.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where a tool call is open at `at`, or `at` is not in the history; `Deleted`.
+    fn fork(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        at: Option<Seq>,
+    ) -> impl Future<Output = Result<Session>> + Send {
+        let effects = effects.clone();
+        async move {
+            let now = self.load(id).await?;
+            let new = self.plan_fork(&effects, now, at).await?;
+            self.create(&effects, new).await
+        }
+    }
+
+    #[doc(hidden)]
+    fn plan_fork(
+        &self,
+        effects: &Effects,
+        now: Session,
+        at: Option<Seq>,
+    ) -> impl Future<Output = Result<NewSession>> + Send {
+        let child = effects.new_session_id();
+        async move {
+            if target(now.status.state, TriggerKind::Fork).is_none() {
+                let kind = match now.status.state {
+                    SessionState::Deleted => ErrorKind::Deleted,
+                    from => ErrorKind::InvalidTransition { from, trigger: TriggerKind::Fork },
+                };
+                return Err(Error::new(
+                    kind,
+                    format!("session {} is {}; it cannot be forked", now.id, now.status),
+                ));
+            }
+            let at = at.unwrap_or_else(|| now.pair_safe_head());
+            if at == now.head && now.open_calls.is_empty() {
+                return Ok(NewSession::fork(child, &now));
+            }
+            if at == Seq::ZERO || at > now.head {
+                return Err(Error::invalid(format!(
+                    "session {} has the events 1 to {}; it cannot be forked at {at}",
+                    now.id, now.head
+                )));
+            }
+            let mut past = self.fold_to(&now, at).await?;
+            if !past.open_calls.is_empty() {
+                return Err(Error::invalid(format!(
+                    "a tool call is open at event {at} of session {}; fork at {} or after its result",
+                    now.id,
+                    past.pair_safe_head()
+                )));
+            }
+            // What is said of a session belongs to it, not to a point in its history.
+            past.attributes = now.attributes.clone();
+            past.lineage = now.lineage.clone();
+            past.id = now.id;
+            past.depth = now.depth;
+            Ok(NewSession::fork(child, &past))
+        }
+    }
+
+    /// The record of a session as it was after its event `at`, which may lie in an ancestor.
+    #[doc(hidden)]
+    fn fold_to(&self, now: &Session, at: Seq) -> impl Future<Output = Result<Session>> + Send {
+        let (id, lineage) = (now.id, now.lineage.clone());
+        async move {
+            // Every log starts from a record that holds what the history before it came to.
+            let (mut owner, _) = lineage.locate(id, at);
+            loop {
+                let record = self.load(owner).await?;
+                if record.lineage.base() < at {
+                    break;
+                }
+                (owner, _) = record.lineage.locate(owner, at);
+            }
+            let mut events = own_events(self, owner, Seq::ZERO, Some(at));
+            let first = events.try_next().await?;
+            let first = first.ok_or_else(|| Error::corrupt(format!("session {owner} has no first event")))?;
+            let mut past = Session::begin(owner, &first)?;
+            while let Some(event) = events.try_next().await? {
+                past.apply(&event)?;
+            }
+            Ok(past)
+        }
+    }
+
+    /// Makes a helper of `parent`, in its workspace, with a history of its own; says so in the parent's log.
+    ///
+    /// The child comes first, with its parent's name in it: a crash in between leaves a child that the parent's log
+    /// does not mention, and that lists find.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` for the parent.
+    fn create_child(
+        &self,
+        effects: &Effects,
+        parent: SessionId,
+        patch: Patch,
+    ) -> impl Future<Output = Result<Session>> + Send {
+        let effects = effects.clone();
+        async move {
+            let now = self.load(parent).await?;
+            let new = NewSession::child(effects.new_session_id(), &now).with(&patch);
+            let child = self.create(&effects, new).await?;
+            let said = NewEvent::of(&Body::SessionChildCreated(ChildCreated::new(child.id)));
+            self.append(&effects, parent, now.head, vec![said]).await?;
+            Ok(child)
+        }
+    }
+
+    /// Tells the parent of `child` the status that the child has come to, and its result.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the session is no child.
+    fn report_child(
+        &self,
+        effects: &Effects,
+        child: SessionId,
+        result: Option<String>,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        let effects = effects.clone();
+        async move {
+            let now = self.load(child).await?;
+            let crate::session::Origin::Child { parent } = now.origin else {
+                return Err(Error::invalid(format!("session {child} is no child of another")));
+            };
+            let mut said = ChildIdle::new(child, now.status);
+            said.result = result;
+            let seen = self.load(parent).await?.head;
+            self.append(&effects, parent, seen, vec![NewEvent::of(&Body::SessionChildIdle(said))]).await
+        }
+    }
+
+    /// Events of the whole history, through its ancestors: one page, as [`SessionStore::read`] gives one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::read`].
+    fn history(&self, id: SessionId, read: ReadEvents) -> impl Future<Output = Result<EventPage>> + Send {
+        async move {
+            let session = self.load(id).await?;
+            self.history_of(&session, read).await
+        }
+    }
+
+    /// As [`history`](Self::history), for a record at hand.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::read`].
+    fn history_of(
+        &self,
+        session: &Session,
+        read: ReadEvents,
+    ) -> impl Future<Output = Result<EventPage>> + Send {
+        let (id, head, lineage) = (session.id, session.head, session.lineage.clone());
+        async move {
+            if lineage.segments.is_empty() {
+                return self.read(id, read).await;
+            }
+            history_page(self, id, head, lineage, read).await
+        }
+    }
+
+    /// All events after `after`, through the ancestors, to the present end; a page at a time in memory.
+    fn events(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
+        let pages = stream::try_unfold(Some(ReadEvents::first(200).after(after)), move |read| async move {
+            let Some(read) = read else { return Ok(None) };
+            let mut page = self.history(id, read).await?;
+            if let (None, Some(damage)) = (&page.next, page.damaged.first()) {
+                let error = Error::corrupt(format!("session {id}: {damage}"));
+                if page.events.is_empty() {
+                    return Err(error);
+                }
+                page.next = page.events.last().map(|last| ReadEvents::first(200).after(last.seq));
+            }
+            Ok(Some((stream::iter(page.events.into_iter().map(Ok)), page.next)))
+        });
+        pages.try_flatten().boxed()
+    }
+
+    /// All events after `after`, and then those that come, for ever.
+    fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
+        let pages = stream::try_unfold(after, move |seen| async move {
+            loop {
+                let page = self.history(id, ReadEvents::first(200).after(seen)).await?;
+                if let Some(last) = page.events.last() {
+                    let seen = last.seq;
+                    return Ok(Some((stream::iter(page.events.into_iter().map(Ok)), seen)));
+                }
+                if let Some(damage) = page.damaged.first() {
+                    return Err(Error::corrupt(format!("session {id}: {damage}")));
+                }
+                self.changed(id, seen).await?;
+            }
+        });
+        pages.try_flatten().boxed()
+    }
+}
+
+impl<T: SessionStore + ?Sized> SessionStoreExt for T {}
+
+/// A session's own events after `after`, up to `until`.
+fn own_events<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    after: Seq,
+    until: Option<Seq>,
+) -> BoxStream<'_, Result<Event>> {
+    let mut first = ReadEvents::first(200).after(after);
+    first.before = until.map(Seq::next);
+    let pages = stream::try_unfold(Some(first), move |read| async move {
+        let Some(read) = read else { return Ok(None) };
+        let page = store.read(id, read).await?;
+        if let Some(damage) = page.damaged.first() {
+            return Err(Error::corrupt(format!("session {id}: {damage}")));
+        }
+        Ok(Some((stream::iter(page.events.into_iter().map(Ok)), page.next)))
+    });
+    pages.try_flatten().boxed()
+}
+
+/// One page of a history that lies in several logs: reads log after log, in the read's direction, until it is full.
+async fn history_page<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    head: Seq,
+    lineage: Lineage,
+    read: ReadEvents,
+) -> Result<EventPage> {
+    // What is still to be read lies after `rest.after` and before `end`.
+    let mut rest = read.clone();
+    let mut end = read.before.unwrap_or(Seq::new(u64::MAX)).min(head.next());
+    let mut out = EventPage::default();
+    let mut parts: Vec<Vec<Event>> = Vec::new();
+    while rest.after.next() < end {
+        let seq = if read.newest { Seq::new(end.get() - 1) } else { rest.after.next() };
+        let place = owner_of(store, id, &lineage, seq).await?;
+        let mut part = rest.clone();
+        part.after = rest.after.max(place.base);
+        part.before = Some(place.until.map_or(end, |until| until.next().min(end)));
+        let page = store.read(place.session, part.clone()).await?;
+        let bytes: usize = page.events.iter().map(Event::size_bytes).sum();
+        let rest_if_full = Some(rest.clone().before_if(read.newest, end));
+        if bytes > rest.max_bytes && !parts.is_empty() {
+            // A single event that is larger than what the page has left starts the next one.
+            out.next = rest_if_full;
+            break;
+        }
+        rest.limit -= page.events.len();
+        rest.max_bytes = rest.max_bytes.saturating_sub(bytes);
+        parts.push(page.events);
+        if !page.damaged.is_empty() {
+            out.damaged = page.damaged;
+            break;
+        }
+        match (page.next, read.newest) {
+            (Some(next), true) => end = next.before.unwrap_or(end),
+            (Some(next), false) => rest.after = next.after,
+            (None, true) => end = part.after.next(),
+            (None, false) => rest.after = Seq::new(part.before.unwrap_or(end).get() - 1),
+        }
+        let full =
+            rest.limit == 0 || rest.max_bytes == 0 || parts.iter().map(Vec::len).sum::<usize>() >= read.limit;
+        if full && rest.after.next() < end {
+            out.next = Some(rest.before_if(read.newest, end));
+            break;
+        }
+    }
+    if let Some(next) = &mut out.next {
+        (next.limit, next.max_bytes) = (read.limit, read.max_bytes);
+        next.before = if read.newest { next.before } else { read.before };
+    }
+    if read.newest {
+        parts.reverse();
+    }
+    out.events = parts.into_iter().flatten().collect();
+    Ok(out)
+}
+
+impl ReadEvents {
+    fn before_if(mut self, newest: bool, end: Seq) -> Self {
+        if newest {
+            self.before = Some(end);
+        }
+        self
+    }
+}
+
+/// Where an event of a history lies.
+struct Place {
+    /// In the log of this session.
+    session: SessionId,
+    /// Whose own events start after this.
+    base: Seq,
+    /// And belong to the history up to this.
+    until: Option<Seq>,
+}
+
+/// Where the event `seq` of the history of `id` lies.
+async fn owner_of<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    lineage: &Lineage,
+    seq: Seq,
+) -> Result<Place> {
+    let (mut session, mut lineage) = (id, lineage.clone());
+    let mut until = None;
+    loop {
+        let segments = &lineage.segments;
+        let Some(at) = segments.iter().position(|segment| seq <= segment.until) else {
+            return Ok(Place { session, base: lineage.base(), until });
+        };
+        (session, until) = (segments[at].session, Some(segments[at].until));
+        if at > 0 || !lineage.deeper {
+            let base = if at == 0 { Seq::ZERO } else { segments[at - 1].until };
+            return Ok(Place { session, base, until });
+        }
+        // The chain is deeper than a record tells: the oldest segment's session knows on.
+        lineage = store.load(session).await?.lineage;
+    }
+}

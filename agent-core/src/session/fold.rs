@@ -1,0 +1,241 @@
+//! The fold: what each event does to the record. It assigns and never judges, so that a log folds the same for ever.
+
+use serde::Deserialize;
+
+use crate::effects::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::{Epoch, Seq, SessionId};
+use crate::session::body::{SystemMessage, Wake};
+use crate::session::event::{Event, EventType};
+use crate::session::record::{
+    CallId, Counts, Created, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session, SpanId, Status,
+};
+use crate::session::state::{Reason, SessionState, TriggerKind};
+use crate::session::transition::Transition;
+
+/// Of a tool call or result, what the fold needs.
+#[derive(Deserialize)]
+struct Call {
+    call: CallId,
+}
+
+/// Of a span's start or end, what the fold needs.
+#[derive(Deserialize)]
+struct Span {
+    span: SpanId,
+}
+
+impl Session {
+    /// The record after a session's first event.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the event is not one that creates a session, or stands in the wrong place.
+    pub fn begin(id: SessionId, event: &Event) -> Result<Self> {
+        if event.kind != EventType::SESSION_CREATED {
+            return Err(Error::corrupt(format!(
+                "session {id} begins with {}, not with {}",
+                event.kind,
+                EventType::SESSION_CREATED
+            )));
+        }
+        let created: Created = payload(event)?;
+        let base = created.lineage.base();
+        let mut session = Self::empty(id, created, event);
+        if event.seq != base.next() {
+            return Err(Error::corrupt(format!(
+                "session {id} begins with event {}, its lineage ends with {base}",
+                event.seq
+            )));
+        }
+        session.settle(event)?;
+        Ok(session)
+    }
+
+    fn empty(id: SessionId, created: Created, event: &Event) -> Self {
+        let inherited = created.inherited;
+        Self {
+            id,
+            workspace: created.workspace,
+            head: created.lineage.base(),
+            status: Status::new(SessionState::Initializing, Reason::Fresh),
+            before: None,
+            origin: created.origin,
+            depth: created.depth,
+            lineage: created.lineage,
+            creator: event.actor.clone(),
+            attributes: created.attributes,
+            created_at: event.at,
+            started_at: None,
+            updated_at: event.at,
+            last_active_at: event.at,
+            ended_at: None,
+            counts: inherited.counts,
+            lease: None,
+            epoch: Epoch::ZERO,
+            requested: None,
+            last_input: inherited.last_input,
+            taken: inherited.handled,
+            handled: inherited.handled,
+            pending: inherited.pending,
+            arrived: inherited.pending,
+            visible_from: inherited.visible_from,
+            system_prompt: inherited.system_prompt,
+            open_calls: Vec::new(),
+            open_spans: Vec::new(),
+            action: None,
+            wakes: Vec::new(),
+            attempts: 0,
+            ready_at: None,
+            failure: None,
+            recent: Vec::new(),
+            newer: None,
+            extra: crate::json::RawFields::new(),
+        }
+    }
+
+    /// Applies the next event of the log.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the event is not the next one, or a payload that the record depends on cannot be read. The
+    /// record is then to be thrown away.
+    pub fn apply(&mut self, event: &Event) -> Result<()> {
+        if event.seq != self.head.next() {
+            return Err(Error::corrupt(format!(
+                "session {}: event {} stands where {} belongs",
+                self.id,
+                event.seq,
+                self.head.next()
+            )));
+        }
+        match event.kind.as_str() {
+            "user.message" => {
+                self.counts.user += 1;
+                self.input(event.seq);
+            }
+            "user.define_outcome" => self.input(event.seq),
+            "agent.message" => self.counts.agent += 1,
+            "agent.tool_use" => self.open_call(event, false)?,
+            "agent.custom_tool_use" => self.open_call(event, true)?,
+            "agent.tool_result" | "user.custom_tool_result" => {
+                let Call { call } = payload(event)?;
+                self.open_calls.retain(|open| open.call != call);
+            }
+            "system.message" => {
+                self.counts.system += 1;
+                if payload::<SystemMessage>(event)?.custom {
+                    self.system_prompt = event.seq;
+                }
+            }
+            "span.started" => {
+                let Span { span } = payload(event)?;
+                self.open_spans.push(OpenSpan { span, seq: event.seq });
+            }
+            "span.completed" => {
+                let Span { span } = payload(event)?;
+                self.open_spans.retain(|open| open.span != span);
+            }
+            "session.updated" => self.attributes.apply(&payload::<Patch>(event)?),
+            "session.history_cleared" => {
+                self.visible_from = event.seq;
+                self.counts = Counts { runs: self.counts.runs, ..Counts::default() };
+            }
+            "session.wake_scheduled" => {
+                let wake: Wake = payload(event)?;
+                self.wakes.retain(|other| other.key != wake.key);
+                self.wakes.push(wake);
+            }
+            "user.interrupt"
+            | "user.tool_confirmation"
+            | "agent.thinking"
+            | "session.status_changed"
+            | "session.status_idle"
+            | "session.child_created"
+            | "session.child_idle" => {}
+            newer if event.kind.is_of("session") => self.newer = Some(format!("event type {newer}")),
+            _ => {}
+        }
+        self.settle(event)
+    }
+
+    /// What every event does: its transition, the head, the times, the memory of its commit.
+    fn settle(&mut self, event: &Event) -> Result<()> {
+        let transition = event.transition()?;
+        let began = transition.as_ref().and_then(|t| t.lease.as_ref()?.as_ref().map(|lease| lease.epoch));
+        if let Some(transition) = &transition {
+            self.assign(transition, event.at);
+        }
+        self.head = event.seq;
+        self.updated_at = event.at;
+        self.last_active_at = self.last_active_at.max(event.at);
+        match self.recent.last_mut() {
+            Some(last) if last.id == event.commit => {
+                last.last = event.seq;
+                last.epoch = began.or(last.epoch);
+            }
+            _ => {
+                if self.recent.len() == RECENT_COMMITS {
+                    self.recent.remove(0);
+                }
+                self.recent.push(RecentCommit {
+                    id: event.commit,
+                    first: event.seq,
+                    last: event.seq,
+                    epoch: began,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Assigns what a transition says.
+    pub(crate) fn assign(&mut self, t: &Transition, at: Timestamp) {
+        self.status = Status::new(t.to, t.reason);
+        macro_rules! assign {
+            ($($name:ident)*) => { $(if let Some(value) = &t.$name { self.$name.clone_from(value); })* };
+        }
+        assign!(before lease epoch requested taken handled pending arrived action attempts ready_at failure ended_at);
+        if let Some(Some(lease)) = &t.lease {
+            self.epoch = lease.epoch;
+            if t.to == SessionState::Running {
+                self.started_at.get_or_insert(at);
+                self.counts.runs += 1;
+            }
+        }
+        if let Some(done) = t.wakes_done {
+            self.wakes.retain(|wake| wake.at > done);
+        }
+        let newer = [
+            (t.to == SessionState::Newer || t.from == SessionState::Newer, "a session state"),
+            (t.reason == Reason::Newer, "a reason"),
+            (t.trigger == TriggerKind::Newer, "a trigger"),
+        ];
+        if let Some((_, what)) = newer.iter().find(|(is_newer, _)| *is_newer) {
+            self.newer = Some((*what).to_owned());
+        }
+        if let Some(name) = t.unknown.keys().next() {
+            self.newer = Some(format!("transition field {name}"));
+        }
+    }
+
+    fn input(&mut self, seq: Seq) {
+        self.last_input = seq;
+        self.pending += 1;
+        self.arrived += 1;
+    }
+
+    fn open_call(&mut self, event: &Event, custom: bool) -> Result<()> {
+        let Call { call } = payload(event)?;
+        self.counts.tool_calls += 1;
+        self.open_calls.push(OpenCall { call, seq: event.seq, custom });
+        Ok(())
+    }
+}
+
+fn payload<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T> {
+    event.data.to().map_err(|source| {
+        Error::corrupt(format!("event {} has a payload that is no {}", event.seq, event.kind))
+            .with_source(source)
+    })
+}

@@ -1,0 +1,124 @@
+//! Where a session's history lies: in its ancestors up to the point where it was forked, then in itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Seq, SessionId};
+
+/// A stretch of history that is stored in an ancestor: its events up to and including `until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Segment {
+    /// The ancestor whose log holds the events.
+    pub session: SessionId,
+    /// The last of its events that belong to the history.
+    pub until: Seq,
+}
+
+/// The ancestors of a session, oldest first. Empty for a session that was not forked.
+///
+/// Segment `i` holds the events after the `until` of segment `i - 1`. A record keeps at most
+/// [`Lineage::MAX_SEGMENTS`]; in a deeper chain of forks the oldest kept segment's session is asked for its own
+/// lineage, so a fork never copies events, however deep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Lineage {
+    /// The segments, oldest first, with growing `until`.
+    pub segments: Vec<Segment>,
+    /// Whether the history before the first segment's own events is told by that session's lineage.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deeper: bool,
+}
+
+impl Lineage {
+    /// The most segments that a record keeps.
+    pub const MAX_SEGMENTS: usize = 32;
+
+    /// The last event that lies in an ancestor; the session's own events start after it.
+    pub fn base(&self) -> Seq {
+        self.segments.last().map_or(Seq::ZERO, |segment| segment.until)
+    }
+
+    /// The lineage of a session forked from `parent`, whose own lineage this is, after its event `at`.
+    ///
+    /// Ancestors that contribute nothing are left out.
+    #[must_use]
+    pub fn forked(&self, parent: SessionId, at: Seq) -> Self {
+        let base = self.base();
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 1);
+        let mut below = Seq::ZERO;
+        for segment in &self.segments {
+            if below >= at {
+                break;
+            }
+            segments.push(Segment { session: segment.session, until: segment.until.min(at) });
+            below = segment.until;
+        }
+        if at > base {
+            segments.push(Segment { session: parent, until: at });
+        }
+        let surplus = segments.len().saturating_sub(Self::MAX_SEGMENTS);
+        segments.drain(..surplus);
+        Self { deeper: (self.deeper || surplus > 0) && !segments.is_empty(), segments }
+    }
+
+    /// Where the event `seq` of the session `own` lies: the session whose log to read, and the last event to read
+    /// there for this history (`None`: to its end).
+    pub fn locate(&self, own: SessionId, seq: Seq) -> (SessionId, Option<Seq>) {
+        match self.segments.iter().find(|segment| seq <= segment.until) {
+            Some(segment) => (segment.session, Some(segment.until)),
+            None => (own, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn id(n: u128) -> SessionId {
+        SessionId::from_uuid(Uuid::from_u128(n))
+    }
+
+    /// R16, R17: a fork names its ancestors, and skips those that contribute nothing.
+    #[test]
+    fn r16_r17_forked_lineage_names_the_right_ranges() {
+        let root = Lineage::default();
+        let child = root.forked(id(1), Seq::new(10));
+        let grandchild = child.forked(id(2), Seq::new(15));
+        assert_eq!(grandchild.base(), Seq::new(15));
+        assert_eq!(grandchild.locate(id(3), Seq::new(10)), (id(1), Some(Seq::new(10))));
+        assert_eq!(grandchild.locate(id(3), Seq::new(11)), (id(2), Some(Seq::new(15))));
+        assert_eq!(grandchild.locate(id(3), Seq::new(16)), (id(3), None));
+        // Forked at a point that lies in the grandparent: the parent contributes nothing.
+        assert_eq!(
+            grandchild.forked(id(3), Seq::new(4)).segments,
+            [Segment { session: id(1), until: Seq::new(4) }]
+        );
+        assert_eq!(grandchild.forked(id(3), Seq::new(10)).segments.len(), 1);
+    }
+
+    /// R16: a chain of any depth keeps the record bounded and still leads to the first event.
+    #[test]
+    fn r16_deep_chains_stay_bounded_and_complete() {
+        let mut lineages = vec![Lineage::default()];
+        for n in 0..10_000u64 {
+            let next = lineages[n as usize].forked(id(u128::from(n)), Seq::new(n + 1));
+            lineages.push(next);
+        }
+        let mut hops = 0;
+        let (mut at, seq) = (10_000usize, Seq::new(1));
+        loop {
+            assert!(lineages[at].segments.len() <= Lineage::MAX_SEGMENTS);
+            let (owner, _) = lineages[at].locate(id(at as u128), seq);
+            let owner = owner.as_uuid().as_u128() as usize;
+            if owner == at || lineages[owner].base() < seq {
+                assert_eq!(owner, 0, "event 1 lies in the root");
+                break;
+            }
+            at = owner;
+            hops += 1;
+        }
+        assert!(hops <= 10_000 / (Lineage::MAX_SEGMENTS - 1) + 1, "{hops}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Sessions: events, the state machine, the record that they fold into, the plan of a commit, and the store's trait.
+
+pub mod attributes;
+pub mod body;
+pub mod commit;
+pub mod event;
+mod fold;
+pub mod lineage;
+pub mod plan;
+pub mod record;
+pub mod state;
+pub mod store;
+pub mod transition;
+
+mod ext;
+
+pub use attributes::{Access, Attributes, Labels, Patch, References, Resource, Title};
+pub use body::{
+    Body, ChildCreated, ChildIdle, Decision, Interrupt, Message, Note, SpanCompleted, SpanStarted,
+    SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake,
+};
+pub use commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Step, Trigger};
+pub use event::{Actor, Event, EventType, NewEvent, Role};
+pub use ext::SessionStoreExt;
+pub use lineage::{Lineage, Segment};
+pub use plan::{Plan, plan};
+pub use record::{
+    ActionId, ActionKind, CallId, Counts, Created, Failure, Inherited, Lease, NewSession, OpenCall, OpenSpan,
+    Origin, PendingAction, RecentCommit, Request, Session, SessionSummary, SpanId, Status,
+};
+pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
+pub use store::{
+    Capabilities, Consistency, Durability, EventPage, Pulse, Purge, Purged, ReadEvents, Scope, SessionQuery,
+    SessionStore,
+};
+pub use transition::Transition;

@@ -1,0 +1,590 @@
+//! The trait that a backend implements for sessions, and its requests and answers.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::page::{Cursor, Damaged, PAGE_MAX, Page, fingerprint};
+use crate::session::commit::{Commit, Committed};
+use crate::session::event::{Actor, Event, EventType};
+use crate::session::record::{Session, SessionSummary};
+use crate::session::state::SessionState;
+
+/// Keeps sessions: their logs, and the records that the logs fold into.
+///
+/// # Contract
+///
+/// A handle is bound to one tenant, and sees nothing of another. What a commit means is decided by
+/// [`plan`](crate::session::plan()) alone; a backend's whole duty is to make "read the record, plan, store events and
+/// record" one atomic step, durable before it returns, and to hand back what was stored byte for byte. Two handles
+/// on one store, in one process or several, behave like one.
+///
+/// Corrupt data is reported as `Corrupt` or among the damaged, never as absent, and never overwritten.
+///
+/// # Cancel safety
+///
+/// Every method may be dropped at any point. A dropped `commit` was applied wholly or not at all, or is still being
+/// applied; the same commit sent again finds out.
+///
+/// # Errors
+///
+/// Each method returns `Unavailable` where the store cannot be reached, `Denied` and `Full` as the system reports
+/// them, `Corrupt` for damage, `Poisoned` after a failure that left durability in doubt. Further kinds stand at the
+/// methods.
+///
+/// # Wrappers
+///
+/// A wrapper forwards every method, the provided ones too.
+#[async_trait]
+pub trait SessionStore: Debug + Send + Sync + 'static {
+    /// Applies a commit: all of it or nothing. The only write of events.
+    ///
+    /// On return the commit is durable, at the store's [durability](Capabilities::durability). The same commit sent
+    /// twice is applied once, and answered alike. Of several commits with the same expectation one succeeds. A commit
+    /// that creates a session with a [parent](crate::session::Origin::parent) fails with `Deleted` where the parent is
+    /// deleted, also where that happens at the same moment; an id that is in use in any workspace, or was, is not
+    /// created again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](crate::session::plan()). [`Error::write_outcome`](crate::Error::write_outcome) says whether a
+    /// failed commit may have been applied.
+    async fn commit(&self, commit: Commit) -> Result<Committed>;
+
+    /// The record of a session; for a deleted one its tombstone, in state `Deleted`.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there was never such a session.
+    async fn load(&self, id: SessionId) -> Result<Session>;
+
+    /// Events of the session's own log, in order. Those that lie in its ancestors are read by
+    /// [`SessionStoreExt`](crate::session::SessionStoreExt).
+    ///
+    /// Reads what the page holds, not the log. A deleted session's events can be read for as long as they are there.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`. Damage in the asked range ends the page before it and is named on the page; where the page would
+    /// start with it, `Corrupt`.
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage>;
+
+    /// Sessions by recency, the latest first. Opens no log beyond its record's derived form.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>>;
+
+    /// Removes the bytes of a deleted session, except its events up to `keep`; a tombstone stays.
+    ///
+    /// Doing it twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Conflict` where the head is not the one given; `InvalidInput` where the session is not deleted.
+    async fn purge(&self, purge: Purge) -> Result<Purged>;
+
+    /// A sign of life of the run that holds the lease `epoch` and has nothing to commit. Advisory: not an event, not
+    /// durable, and no effect where the lease is another's by now.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()>;
+
+    /// Looks for signs of life of the holder of the lease `epoch`, without leaving one.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse>;
+
+    /// What this store promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Waits until the session's head is past `seen`, and returns it.
+    ///
+    /// As provided it looks four times a second. A store that is told of changes overrides it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        loop {
+            let head = self.load(id).await?.head;
+            if head > seen {
+                return Ok(head);
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    }
+}
+
+/// Which events to read.
+///
+/// The default is the oldest 100. A page ends after [`limit`](Self::limit) events, or before the event that would
+/// take it over [`max_bytes`](Self::max_bytes), but holds at least one event where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReadEvents {
+    /// Only events after this.
+    pub after: Seq,
+    /// Only events before this.
+    pub before: Option<Seq>,
+    /// Whether to take the newest of these rather than the oldest. The page is in ascending order all the same.
+    pub newest: bool,
+    /// Only events of these types, where any are given.
+    pub kinds: Vec<EventType>,
+    /// The most events on the page; at most 1,000.
+    pub limit: usize,
+    /// The most bytes of payload on the page; 4 MiB unless set.
+    pub max_bytes: usize,
+}
+
+impl Default for ReadEvents {
+    fn default() -> Self {
+        Self {
+            after: Seq::ZERO,
+            before: None,
+            newest: false,
+            kinds: Vec::new(),
+            limit: 100,
+            max_bytes: 4 << 20,
+        }
+    }
+}
+
+impl ReadEvents {
+    /// The oldest `limit` events.
+    pub fn first(limit: usize) -> Self {
+        Self { limit: limit.min(PAGE_MAX), ..Self::default() }
+    }
+
+    /// The newest `limit` events.
+    pub fn last(limit: usize) -> Self {
+        Self { newest: true, ..Self::first(limit) }
+    }
+
+    /// Only events after `seq`.
+    #[must_use]
+    pub fn after(mut self, seq: Seq) -> Self {
+        self.after = seq;
+        self
+    }
+
+    /// Only events before `seq`.
+    #[must_use]
+    pub fn before(mut self, seq: Seq) -> Self {
+        self.before = Some(seq);
+        self
+    }
+
+    /// Only events of these types.
+    #[must_use]
+    pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventType>) -> Self {
+        self.kinds = kinds.into_iter().collect();
+        self
+    }
+
+    /// Sets the most bytes of payload.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Whether an event lies before the end of what is asked for.
+    pub fn wants_before(&self, event: &Event) -> bool {
+        self.before.is_none_or(|before| event.seq < before)
+    }
+
+    /// Whether an event is among those asked for.
+    pub fn wants(&self, event: &Event) -> bool {
+        event.seq > self.after
+            && self.wants_before(event)
+            && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+    }
+}
+
+/// One page of events, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// What could not be read.
+    pub damaged: Vec<Damaged>,
+    /// What to read for the next page, in the direction of the read; `None` where this was the last.
+    pub next: Option<ReadEvents>,
+}
+
+impl EventPage {
+    /// A page of these events.
+    pub fn new(events: Vec<Event>) -> Self {
+        Self { events, damaged: Vec::new(), next: None }
+    }
+
+    /// For backends that can walk their log in either direction: fills a page from events that come in the read's
+    /// direction (descending where it asks for the newest).
+    ///
+    /// # Errors
+    ///
+    /// The first error of `events`.
+    pub fn collect(read: &ReadEvents, events: impl IntoIterator<Item = Result<Event>>) -> Result<Self> {
+        let mut page = Self::default();
+        let (mut bytes, limit) = (0usize, read.limit.min(PAGE_MAX));
+        for event in events {
+            let event = event?;
+            if !read.wants(&event) {
+                continue;
+            }
+            let size = event.size_bytes();
+            let full =
+                page.events.len() >= limit || (!page.events.is_empty() && bytes + size > read.max_bytes);
+            if full {
+                page.next = page.events.last().map(|last| read.clone().continued(last.seq));
+                break;
+            }
+            bytes += size;
+            page.events.push(event);
+        }
+        if read.newest {
+            page.events.reverse();
+        }
+        Ok(page)
+    }
+
+    /// Names what could not be read.
+    #[must_use]
+    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
+        self.damaged = damaged;
+        self
+    }
+
+    /// Sets what to read for the next page.
+    #[must_use]
+    pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
+        self.next = next;
+        self
+    }
+}
+
+impl ReadEvents {
+    /// This read, continued behind the event `seq` in its direction.
+    #[must_use]
+    pub fn continued(self, seq: Seq) -> Self {
+        if self.newest { self.before(seq) } else { self.after(seq) }
+    }
+}
+
+/// Which sessions to list.
+///
+/// Archived and deleted ones are left out unless their states are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionQuery {
+    /// Only of this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Only in one of these states, where any are given.
+    pub states: Vec<SessionState>,
+    /// Only with all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// Only created by this actor.
+    pub creator: Option<Actor>,
+    /// Only forks and children of this session.
+    pub parent: Option<SessionId>,
+    /// Whether to count all that match, on all pages.
+    pub with_total: bool,
+    /// The most sessions on the page; at most 1,000.
+    pub limit: usize,
+    /// Where the page starts.
+    pub cursor: Option<Cursor>,
+}
+
+impl Default for SessionQuery {
+    fn default() -> Self {
+        Self {
+            workspace: None,
+            states: Vec::new(),
+            labels: BTreeMap::new(),
+            creator: None,
+            parent: None,
+            with_total: false,
+            limit: 50,
+            cursor: None,
+        }
+    }
+}
+
+impl SessionQuery {
+    /// All sessions that are not hidden, 50 a page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only of this workspace.
+    #[must_use]
+    pub fn workspace(mut self, id: WorkspaceId) -> Self {
+        self.workspace = Some(id);
+        self
+    }
+
+    /// Only in one of these states.
+    #[must_use]
+    pub fn states(mut self, states: impl IntoIterator<Item = SessionState>) -> Self {
+        self.states = states.into_iter().collect();
+        self
+    }
+
+    /// In any state, hidden ones too.
+    #[must_use]
+    pub fn with_hidden(self) -> Self {
+        self.states(SessionState::ALL.iter().copied())
+    }
+
+    /// Only with this label.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Only created by this actor.
+    #[must_use]
+    pub fn creator(mut self, creator: Actor) -> Self {
+        self.creator = Some(creator);
+        self
+    }
+
+    /// Only forks and children of this session.
+    #[must_use]
+    pub fn parent(mut self, parent: SessionId) -> Self {
+        self.parent = Some(parent);
+        self
+    }
+
+    /// Counts all that match.
+    #[must_use]
+    pub fn with_total(mut self) -> Self {
+        self.with_total = true;
+        self
+    }
+
+    /// Sets the most sessions on the page.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit.clamp(1, PAGE_MAX);
+        self
+    }
+
+    /// Starts the page here.
+    #[must_use]
+    pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
+        self.cursor = cursor;
+        self
+    }
+
+    /// Whether a session is among those asked for.
+    pub fn wants(&self, session: &SessionSummary) -> bool {
+        let state = session.status.state;
+        let shown = if self.states.is_empty() { !state.is_hidden() } else { self.states.contains(&state) };
+        shown
+            && self.workspace.is_none_or(|workspace| session.workspace == workspace)
+            && self.labels.iter().all(|(key, value)| session.attributes.labels.get(key) == Some(value))
+            && self.creator.as_ref().is_none_or(|creator| session.creator == *creator)
+            && self.parent.is_none_or(|parent| session.origin.parent() == Some(parent))
+    }
+
+    /// By what a cursor knows that it belongs to this query.
+    pub fn fingerprint(&self) -> u64 {
+        let filter = Self { cursor: None, limit: 0, with_total: false, ..self.clone() };
+        fingerprint(&filter)
+    }
+
+    /// For backends that hold all summaries at hand: the page of those that match, from any order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    pub fn page(&self, sessions: impl IntoIterator<Item = SessionSummary>) -> Result<Page<SessionSummary>> {
+        let print = self.fingerprint();
+        let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
+        let mut found: Vec<_> = sessions.into_iter().filter(|session| self.wants(session)).collect();
+        let total = self.with_total.then_some(found.len() as u64);
+        found.sort_by_key(|session| std::cmp::Reverse((session.last_active_at, session.id)));
+        if let Some(after) = after {
+            found.retain(|session| (session.last_active_at, session.id) < after);
+        }
+        let limit = self.limit.clamp(1, PAGE_MAX);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| more);
+        let next = last.map(|last| Cursor::after_recent(print, last.last_active_at, last.id));
+        Ok(Page::new(found).with_next(next).with_total(total))
+    }
+}
+
+/// Which deleted session's bytes to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purge {
+    /// The session.
+    pub session: SessionId,
+    /// Its head, as it was when the decision was made.
+    pub head: Seq,
+    /// Its events up to this are kept, since descendants read them.
+    pub keep: Seq,
+}
+
+impl Purge {
+    /// Removes all events of `session`.
+    pub fn new(session: SessionId, head: Seq) -> Self {
+        Self { session, head, keep: Seq::ZERO }
+    }
+
+    /// For backends: checks that the session is deleted, and still at the head that was decided on.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, `Conflict`.
+    pub fn check(&self, now: &Session) -> Result<()> {
+        if now.status.state != SessionState::Deleted {
+            return Err(Error::invalid(format!(
+                "session {} is {}; delete it before it is purged",
+                now.id, now.status
+            )));
+        }
+        if now.head != self.head {
+            return Err(Error::new(
+                ErrorKind::Conflict { head: Some(now.head) },
+                format!("session {} is at event {}, not at {}; decide again", now.id, now.head, self.head),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Keeps the events up to `keep`.
+    #[must_use]
+    pub fn keep(mut self, keep: Seq) -> Self {
+        self.keep = keep;
+        self
+    }
+}
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purged {
+    /// How many events were removed.
+    pub events: u64,
+}
+
+impl Purged {
+    /// So many events were removed.
+    pub const fn new(events: u64) -> Self {
+        Self { events }
+    }
+}
+
+/// Signs of life of a lease's holder. Two that are equal, a whole ttl apart by the watcher's own clock, say that the
+/// holder is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pulse {
+    /// Changes with every beat.
+    pub beat: u64,
+    /// Whether the holder is proven dead; no need to wait then. `false` where the store cannot tell.
+    pub dead: bool,
+}
+
+impl Pulse {
+    /// A beat, and whether the holder is proven dead.
+    pub const fn new(beat: u64, dead: bool) -> Self {
+        Self { beat, dead }
+    }
+}
+
+/// Which handles on a store behave like one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Scope {
+    /// Those in one process.
+    Process,
+    /// Those on one machine.
+    Host,
+    /// Those on any machine.
+    Network,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Nothing: it is gone with the process.
+    None,
+    /// The end of the process, `kill -9` too.
+    ProcessCrash,
+    /// The loss of power.
+    PowerLoss,
+}
+
+/// How soon a list shows a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Consistency {
+    /// When it is acknowledged.
+    Immediate,
+    /// Later.
+    Eventual,
+}
+
+/// What a store promises. Tests, callers and the documentation read this one struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Which handles behave like one.
+    pub scope: Scope,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// How soon a list shows a write.
+    pub listing: Consistency,
+    /// How far the order of lists may lag behind `last_active_at`.
+    pub recency: Duration,
+    /// The newest level of the public suite that the store passes.
+    pub suite: u32,
+}
+
+impl Capabilities {
+    /// The newest level of the public suite.
+    pub const SUITE: u32 = 1;
+
+    /// A store of this scope and durability, whose lists are immediate and exact.
+    pub const fn new(scope: Scope, durability: Durability) -> Self {
+        Self {
+            scope,
+            durability,
+            listing: Consistency::Immediate,
+            recency: Duration::ZERO,
+            suite: Self::SUITE,
+        }
+    }
+
+    /// Sets how soon a list shows a write.
+    #[must_use]
+    pub const fn with_listing(mut self, listing: Consistency) -> Self {
+        self.listing = listing;
+        self
+    }
+
+    /// Sets how far the order of lists may lag.
+    #[must_use]
+    pub const fn with_recency(mut self, recency: Duration) -> Self {
+        self.recency = recency;
+        self
+    }
+}
