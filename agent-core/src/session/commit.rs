@@ -48,8 +48,8 @@ pub struct Commit {
     pub session: SessionId,
     /// When it was sealed.
     pub at: Timestamp,
-    /// Who writes it; an event may say otherwise.
-    pub actor: Actor,
+    /// Who writes it; an event may say otherwise. Where neither does, the family of its type tells.
+    pub actor: Option<Actor>,
     /// What must be so.
     pub expect: Expect<Seq>,
     /// The head that its writer knew when it was sealed. Bounds how far back a double could lie.
@@ -201,7 +201,7 @@ impl Commit {
             id,
             session,
             at,
-            actor: Actor::SYSTEM,
+            actor: None,
             expect: Expect::Any,
             seen,
             fence: None,
@@ -255,7 +255,7 @@ impl Commit {
     /// Sets who writes it.
     #[must_use]
     pub fn actor(mut self, actor: Actor) -> Self {
-        self.actor = actor;
+        self.actor = Some(actor);
         self
     }
 

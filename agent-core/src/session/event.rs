@@ -158,6 +158,17 @@ impl Actor {
         Ok(Self { role, name: Some(name.into()) })
     }
 
+    /// Who usually writes events of this type.
+    pub(crate) fn of_family(kind: &EventType) -> Self {
+        if kind.is_of("user") {
+            Self::USER
+        } else if kind.is_of("agent") {
+            Self::AGENT
+        } else {
+            Self::SYSTEM
+        }
+    }
+
     /// The role.
     pub const fn role(&self) -> Role {
         self.role

@@ -917,7 +917,7 @@ fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
         n: 0,
         of: 0,
         at: commit.at,
-        actor: event.actor.unwrap_or_else(|| commit.actor.clone()),
+        actor: event.actor.or_else(|| commit.actor.clone()).unwrap_or_else(|| Actor::of_family(&event.kind)),
         kind: event.kind,
         run: commit.run,
         transition: None,

@@ -514,10 +514,10 @@ pub struct Created {
     /// The workspace that it belongs to.
     pub workspace: WorkspaceId,
     /// How it came to be.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub origin: Origin,
     /// How many sessions there are between it and one that came from nothing.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub depth: u32,
     /// Where the older part of its history lies.
     #[serde(default, skip_serializing_if = "is_default")]
