@@ -1,5 +1,7 @@
 //! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use agent_core::session::record::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, WAKES_MAX};
