@@ -286,6 +286,22 @@ fn a27_clear_keeps_metadata_and_prompt() {
     assert_eq!(driver.log.len(), 5, "the log keeps everything");
 }
 
+/// X07, R18: a clock that steps back changes timestamps and nothing else; activity does not step back.
+#[test]
+fn x07_r18_the_order_is_the_sequence_whatever_the_clock_says() {
+    let mut driver = Driver::created();
+    let late: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    for at in [late, Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH] {
+        let mut commit = driver.seal().event(NewEvent::user_message("x"));
+        commit.at = at;
+        driver.commit(commit).unwrap();
+        assert_eq!(driver.now().updated_at, at);
+    }
+    assert_eq!(driver.now().last_active_at, Timestamp::MAX);
+    assert_eq!(driver.log.iter().map(|event| event.seq.get()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!(driver.folded(), *driver.now());
+}
+
 /// R19, N14: a patch changes what it names; a title that a person chose is not replaced by a made-up one.
 #[test]
 fn r19_n14_patches() {

@@ -49,7 +49,7 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::Input, /*     */ "nqqras...."),
     (TriggerKind::EnqueueWake, /**/ "nqqras...."),
     (TriggerKind::BeginRun, /*  */ "..rb......"),
-    (TriggerKind::Take, /*      */ "...r......"),
+    (TriggerKind::Take, /*      */ "...=......"),
     (TriggerKind::EndRun, /*    */ "...i......"),
     (TriggerKind::AwaitAnswer, /**/ "...a......"),
     (TriggerKind::EndInterrupted, "...i......"),
@@ -347,10 +347,10 @@ fn retrying() -> Driver {
     driver
 }
 
-fn awaiting(action: PendingAction, use_: Body) -> Driver {
+fn awaiting(action: PendingAction, use_: &Body) -> Driver {
     let mut driver = in_state(SessionState::Running);
     let commit =
-        driver.seal_fenced().event(NewEvent::of(&use_)).trigger(Trigger::EndRun(RunEnd::Await(action)));
+        driver.seal_fenced().event(NewEvent::of(use_)).trigger(Trigger::EndRun(RunEnd::Await(action)));
     driver.commit(commit).unwrap();
     driver
 }
@@ -358,14 +358,14 @@ fn awaiting(action: PendingAction, use_: Body) -> Driver {
 fn confirming() -> Driver {
     awaiting(
         PendingAction::new("call-1".parse().unwrap(), ActionKind::ToolConfirmation, "Delete the file?"),
-        Body::AgentToolUse(ToolUse::new(call("call-1"), "delete", json("{}"))),
+        &Body::AgentToolUse(ToolUse::new(call("call-1"), "delete", json("{}"))),
     )
 }
 
 fn delivering() -> Driver {
     awaiting(
         PendingAction::new("call-1".parse().unwrap(), ActionKind::ToolResult, "Scan the badge"),
-        Body::AgentCustomToolUse(ToolUse::new(call("call-1"), "scan", json("{}"))),
+        &Body::AgentCustomToolUse(ToolUse::new(call("call-1"), "scan", json("{}"))),
     )
 }
 

@@ -78,7 +78,7 @@ impl Session {
             taken: inherited.handled,
             handled: inherited.handled,
             pending: inherited.pending,
-            arrived: inherited.pending,
+            arrived: 0,
             visible_from: inherited.visible_from,
             system_prompt: inherited.system_prompt,
             open_calls: Vec::new(),

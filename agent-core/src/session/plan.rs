@@ -828,7 +828,6 @@ impl<'a> Planner<'a> {
         }
         if pending != self.session.pending {
             change.pending = Some(pending);
-            change.arrived = Some(pending);
         }
     }
 

@@ -366,7 +366,7 @@ pub struct Session {
     pub handled: Seq,
     /// How many inputs are not done with.
     pub pending: u64,
-    /// How many of these arrived after `taken`.
+    /// How many inputs arrived after `taken`.
     pub arrived: u64,
     /// What is visible lies after this; moved by clearing.
     pub visible_from: Seq,

@@ -44,7 +44,7 @@ pub struct Transition {
     /// How many inputs are not done with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
-    /// How many of these came after `taken`.
+    /// How many inputs came after `taken`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
     /// What the session waits for.

@@ -53,6 +53,7 @@ impl Driver {
         self.seal().fence(lease.run, lease.epoch)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "called as a store is")]
     pub(crate) fn commit(&mut self, commit: Commit) -> Result<Committed> {
         let before = self.session.clone();
         let planned = match plan(self.session.as_ref(), &commit) {
