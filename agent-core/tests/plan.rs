@@ -203,7 +203,8 @@ fn r10_back_off_holds_up_what_failed_and_nothing_else() {
 /// Contract 5, O12: a run that ends, however it ends, leaves no call without its one result and no span open.
 #[test]
 fn o22_whatever_ends_a_run_closes_its_calls_and_spans() {
-    let ends: Vec<(&str, fn(&Driver) -> Commit)> = vec![
+    type End = fn(&Driver) -> Commit;
+    let ends: Vec<(&str, End)> = vec![
         ("completed", |d| d.seal_fenced().trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))),
         ("interrupted", |d| d.seal_fenced().trigger(Trigger::EndRun(RunEnd::Interrupted))),
         ("failed", |d| {

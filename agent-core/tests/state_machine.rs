@@ -40,7 +40,7 @@ const STATES: &[SessionState] = &[
 ];
 
 /// Where each trigger leads from each state of [`STATES`], as [`in_state`] makes them: a letter for the state after,
-/// `.` for refused, `b` for refused with the holder's name, `=` for a success that writes nothing. In `Queued` and `Running` one input is open; the others
+/// `.` for refused, `b` for refused with the holder's name, `c` for a conflict since no lease is held, `=` for a success that writes nothing. In `Queued` and `Running` one input is open; the others
 /// have none.
 const MATRIX: &[(TriggerKind, &str)] = &[
     //                             niqrasfhtd
@@ -55,7 +55,7 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::EndInterrupted, "...i......"),
     (TriggerKind::EndRetry, /*  */ "...q......"),
     (TriggerKind::EndFailed, /* */ "...i......"),
-    (TriggerKind::LeaseExpired, "...q......"),
+    (TriggerKind::LeaseExpired, "c..q......"),
     (TriggerKind::ResolveAction, "....q....."),
     (TriggerKind::ActionTimeout, "....q....."),
     (TriggerKind::Interrupt, /* */ "..iri....."),
@@ -181,6 +181,13 @@ fn r04_n05_every_pair_of_state_and_trigger() {
                 }
                 (Err(error), 'b') => {
                     assert_eq!(*error.kind(), ErrorKind::Busy { holder: "the test".into() }, "{place}");
+                }
+                (Err(error), 'c') => {
+                    assert_eq!(
+                        *error.kind(),
+                        ErrorKind::Conflict { head: Some(driver.now().head) },
+                        "{place}"
+                    );
                 }
                 (Err(error), '.') if *state == SessionState::Deleted => {
                     assert_eq!(*error.kind(), ErrorKind::Deleted, "{place}");
@@ -526,6 +533,25 @@ fn n05_suspend_while_running_takes_effect_at_the_end() {
         let expected = [SessionState::Idle, SessionState::RequiresAction, SessionState::Queued][end];
         assert_eq!(driver.now().status.state, expected);
     }
+}
+
+/// R05, O12: one prepares at a time; a dead one is replaced, and its late writes are fenced off.
+#[test]
+fn r05_preparation_is_leased() {
+    let mut driver = Driver::initializing();
+    let request = driver.lease_request();
+    driver.trigger(Trigger::Prepare(request.clone())).unwrap();
+    let error = driver.trigger(Trigger::Prepare(request.clone())).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Busy { holder: "the test".into() });
+    let late = driver.seal_fenced().trigger(Trigger::Ready);
+    let replace =
+        driver.seal().trigger(Trigger::LeaseExpired(Epoch::new(1))).trigger(Trigger::Prepare(request));
+    driver.commit(replace).unwrap();
+    assert_eq!(*driver.commit(late).unwrap_err().kind(), ErrorKind::Fenced { epoch: Epoch::new(2) });
+    driver.run_trigger(Trigger::Ready).unwrap();
+    assert_eq!(driver.status(), Status::new(SessionState::Idle, Reason::Fresh));
+    assert_eq!(driver.now().lease, None);
+    assert_eq!(driver.folded(), *driver.now());
 }
 
 /// O12: whoever ends a session while it runs fences the run off, and closes its open calls in the same commit.
