@@ -325,11 +325,17 @@ impl<'a> Planner<'a> {
     /// lease while someone holds it.
     fn check_may_write(&self, kind: &EventType) -> Result<()> {
         use SessionState::{Archived, Deleted, Failed, Terminated};
-        let state = self.session.status.state;
+        // The others are triggers by themselves, and judged as such.
+        let judged = [
+            EventType::USER_MESSAGE,
+            EventType::USER_DEFINE_OUTCOME,
+            EventType::USER_INTERRUPT,
+            EventType::USER_TOOL_CONFIRMATION,
+            EventType::USER_CUSTOM_TOOL_RESULT,
+        ];
         let conversation = ["user", "agent", "system", "span"].iter().any(|family| kind.is_of(family));
-        if conversation
-            && matches!(state, Failed | Archived | Terminated | Deleted)
-            && *kind != EventType::USER_INTERRUPT
+        let state = self.session.status.state;
+        if conversation && !judged.contains(kind) && matches!(state, Failed | Archived | Terminated | Deleted)
         {
             return Err(self.refused(TriggerKind::Input));
         }
