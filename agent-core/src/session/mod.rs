@@ -3,9 +3,11 @@
 pub mod attributes;
 pub mod body;
 pub mod commit;
+mod created;
 pub mod event;
 mod fold;
 pub mod lineage;
+mod parts;
 pub mod plan;
 pub mod record;
 pub mod state;

@@ -1,0 +1,162 @@
+//! How a session begins, and what lists show of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::effects::Timestamp;
+use crate::id::{Seq, SessionId, WorkspaceId};
+use crate::session::attributes::{Attributes, Patch};
+use crate::session::event::Actor;
+use crate::session::lineage::Lineage;
+use crate::session::parts::{Counts, Origin, Status};
+use crate::session::record::{Session, is_default};
+
+/// The payload of a session's first event: everything that its record starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Created {
+    /// The workspace that it belongs to.
+    pub workspace: WorkspaceId,
+    /// How it came to be.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub origin: Origin,
+    /// How many sessions there are between it and one that came from nothing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub depth: u32,
+    /// Where the older part of its history lies.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lineage: Lineage,
+    /// Title, labels, metadata, references, resources.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attributes: Attributes,
+    /// What it takes over from the session that it was forked from.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub inherited: Inherited,
+}
+
+/// What a fork takes over: the cursors and counts at the point of the fork.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Inherited {
+    /// How many events of each kind are visible.
+    pub counts: Counts,
+    /// The last input.
+    pub last_input: Seq,
+    /// The last input that is done with.
+    pub handled: Seq,
+    /// How many inputs are not done with.
+    pub pending: u64,
+    /// What is visible lies after this.
+    pub visible_from: Seq,
+    /// The event with the custom system prompt in force.
+    pub system_prompt: Seq,
+}
+
+/// A session that is to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewSession {
+    /// Its id, minted by the caller.
+    pub id: SessionId,
+    /// What its first event will say.
+    pub created: Created,
+}
+
+impl NewSession {
+    /// A session with nothing in it.
+    pub fn new(id: SessionId, workspace: WorkspaceId) -> Self {
+        Self {
+            id,
+            created: Created {
+                workspace,
+                origin: Origin::New,
+                depth: 0,
+                lineage: Lineage::default(),
+                attributes: Attributes::default(),
+                inherited: Inherited::default(),
+            },
+        }
+    }
+
+    /// A copy of `parent` up to and including its event `at`, for which `parent` must be the record (as it was at
+    /// `at`, that is: the fold of the events up to there).
+    pub fn fork(id: SessionId, parent: &Session) -> Self {
+        let mut new = Self::new(id, parent.workspace);
+        new.created.origin = Origin::Fork { parent: parent.id, at: parent.head };
+        new.created.depth = parent.depth.saturating_add(1);
+        new.created.lineage = parent.lineage.forked(parent.id, parent.head);
+        new.created.attributes = parent.attributes.clone();
+        new.created.inherited = Inherited {
+            counts: parent.counts,
+            last_input: parent.last_input,
+            handled: parent.handled,
+            pending: parent.pending,
+            visible_from: parent.visible_from,
+            system_prompt: parent.system_prompt,
+        };
+        new
+    }
+
+    /// A helper of `parent`, in its workspace, with a history of its own.
+    pub fn child(id: SessionId, parent: &Session) -> Self {
+        let mut new = Self::new(id, parent.workspace);
+        new.created.origin = Origin::Child { parent: parent.id };
+        new.created.depth = parent.depth.saturating_add(1);
+        new
+    }
+
+    /// Applies a patch to what is said of it.
+    #[must_use]
+    pub fn with(mut self, patch: &Patch) -> Self {
+        self.created.attributes.apply(patch);
+        self
+    }
+}
+
+/// What lists show of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SessionSummary {
+    /// Its id.
+    pub id: SessionId,
+    /// The workspace that it belongs to.
+    pub workspace: WorkspaceId,
+    /// Its last event.
+    pub head: Seq,
+    /// Its state, and why.
+    pub status: Status,
+    /// How it came to be.
+    pub origin: Origin,
+    /// How many sessions there are between it and one that came from nothing.
+    pub depth: u32,
+    /// Who created it.
+    pub creator: Actor,
+    /// Title, labels, metadata, references, resources.
+    pub attributes: Attributes,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The latest time of any of its events.
+    pub last_active_at: Timestamp,
+    /// How many events of each kind it shows.
+    pub counts: Counts,
+    /// How many inputs are not done with.
+    pub pending: u64,
+}
+
+impl From<&Session> for SessionSummary {
+    fn from(session: &Session) -> Self {
+        Self {
+            id: session.id,
+            workspace: session.workspace,
+            head: session.head,
+            status: session.status,
+            origin: session.origin,
+            depth: session.depth,
+            creator: session.creator.clone(),
+            attributes: session.attributes.clone(),
+            created_at: session.created_at,
+            last_active_at: session.last_active_at,
+            counts: session.counts,
+            pending: session.pending,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Events of the caller's: whether each may come now, and what it changes.
+
+use super::Planner;
+use crate::effects::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::body::Body;
+use crate::session::event::{EventType, FIELDS, NewEvent};
+use crate::session::record::{ActionId, ActionKind, Request, Status};
+use crate::session::state::{Reason, SessionState, Target, TriggerKind};
+use crate::session::transition::Transition;
+
+impl Planner<'_> {
+    /// Adds an event of the caller's, after checking that it may come now.
+    pub(super) fn event(&mut self, event: &NewEvent) -> Result<()> {
+        let kind = &event.kind;
+        if let Some((name, _)) = event.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
+            return Err(Error::invalid(format!("the field {name} of an event belongs to its header")));
+        }
+        let body = Body::parse(kind, &event.data)
+            .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
+        body.check()?;
+        let reserved = matches!(body, Body::SessionCreated(_) | Body::SessionStatusChanged(_))
+            || (matches!(body, Body::Other(..)) && kind.is_of("session"));
+        if reserved {
+            return Err(Error::invalid(format!("events of type {kind} are written by the library only")));
+        }
+        self.check_may_write(kind)?;
+        match &body {
+            Body::UserMessage(_) | Body::UserDefineOutcome(_) => self.input(event),
+            Body::UserInterrupt(_) => self.interrupt(event),
+            Body::UserToolConfirmation(answer) => {
+                self.check_answer(&answer.action, &[ActionKind::ToolConfirmation, ActionKind::Approval])?;
+                self.resolve(event)
+            }
+            Body::UserCustomToolResult(result) => {
+                let action: ActionId = result.call.as_str().parse()?;
+                self.check_answer(&action, &[ActionKind::ToolResult])?;
+                self.resolve(event)
+            }
+            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
+                if self.session.open_calls.iter().any(|open| open.call == call.call) {
+                    return Err(Error::invalid(format!(
+                        "tool call {} is open already; give each call its own id",
+                        call.call
+                    )));
+                }
+                self.push(event.clone())
+            }
+            Body::AgentToolResult(result) => {
+                if !self.session.open_calls.iter().any(|open| open.call == result.call) {
+                    return Err(Error::invalid(format!(
+                        "tool call {} is not open; each call has exactly one result, after it",
+                        result.call
+                    )));
+                }
+                self.push(event.clone())
+            }
+            Body::SpanStarted(span) if self.session.open_spans.iter().any(|open| open.span == span.span) => {
+                Err(Error::invalid(format!("span {} is open already", span.span)))
+            }
+            Body::SpanCompleted(span)
+                if !self.session.open_spans.iter().any(|open| open.span == span.span) =>
+            {
+                Err(Error::invalid(format!("span {} is not open", span.span)))
+            }
+            Body::SessionWakeScheduled(_) => {
+                let to = self.enter(TriggerKind::EnqueueWake)?;
+                self.push(event.clone())?;
+                let reason = if to == self.session.status.state {
+                    self.session.status.reason
+                } else {
+                    Reason::QueuedWake
+                };
+                self.record(self.change(TriggerKind::EnqueueWake, to, reason));
+                Ok(())
+            }
+            Body::SessionHistoryCleared(_) => self.clear(event),
+            _ => self.push(event.clone()),
+        }
+    }
+
+    /// What belongs to the conversation needs a session that takes part in it, and what the agent says needs the
+    /// lease while someone holds it.
+    pub(super) fn check_may_write(&self, kind: &EventType) -> Result<()> {
+        use SessionState::{Archived, Deleted, Failed, Terminated};
+        // The others are triggers by themselves, and judged as such.
+        let judged = [
+            EventType::USER_MESSAGE,
+            EventType::USER_DEFINE_OUTCOME,
+            EventType::USER_INTERRUPT,
+            EventType::USER_TOOL_CONFIRMATION,
+            EventType::USER_CUSTOM_TOOL_RESULT,
+        ];
+        let conversation = ["user", "agent", "system", "span"].iter().any(|family| kind.is_of(family));
+        let state = self.session.status.state;
+        if conversation && !judged.contains(kind) && matches!(state, Failed | Archived | Terminated | Deleted)
+        {
+            return Err(self.refused(TriggerKind::Input));
+        }
+        if kind.is_of("agent") && state == SessionState::Running && !self.holds_lease {
+            let holder = self.session.lease.as_ref().map_or_else(String::new, |lease| lease.holder.clone());
+            return Err(Error::new(
+                ErrorKind::Busy { holder: holder.clone() },
+                format!(
+                    "session {} is run by {holder}; only that run may write as the agent",
+                    self.session.id
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn input(&mut self, event: &NewEvent) -> Result<()> {
+        debug_assert!(event.is_input());
+        let to = self.enter(TriggerKind::Input)?;
+        self.push(event.clone())?;
+        if to != SessionState::Queued {
+            return Ok(());
+        }
+        let mut change = self.change(TriggerKind::Input, to, Reason::Input);
+        if self.session.ready_at.is_some() {
+            // Back-off holds up what failed, not what is new.
+            change.ready_at = Some(None);
+        }
+        if self.session.status != Status::new(to, Reason::Input) || change.ready_at.is_some() {
+            self.record(change);
+        }
+        Ok(())
+    }
+
+    pub(super) fn interrupt(&mut self, event: &NewEvent) -> Result<()> {
+        let to = self.enter(TriggerKind::Interrupt)?;
+        self.push(event.clone())?;
+        if to == SessionState::Running {
+            if self.session.requested.is_none() {
+                let mut change = self.change(TriggerKind::Interrupt, to, self.session.status.reason);
+                change.requested = Some(Some(Request::Cancel));
+                self.record(change);
+            }
+            return Ok(());
+        }
+        self.close_calls()?;
+        let mut change = self.change(TriggerKind::Interrupt, to, Reason::Interrupted);
+        self.inputs_done(&mut change, self.session.last_input, 0);
+        change.wakes_done = Some(Timestamp::MAX);
+        change.action = Some(None);
+        change.ready_at = Some(None);
+        change.attempts = Some(0);
+        self.record(change);
+        Ok(())
+    }
+
+    pub(super) fn check_answer(&self, answered: &ActionId, kinds: &[ActionKind]) -> Result<()> {
+        self.enter(TriggerKind::ResolveAction)?;
+        match &self.session.action {
+            Some(action) if action.id == *answered && kinds.contains(&action.kind) => Ok(()),
+            Some(action) => Err(Error::invalid(format!(
+                "session {} waits for {} {}, not for an answer to {answered}",
+                self.session.id, action.kind, action.id
+            ))),
+            None => Err(Error::invalid(format!("session {} waits for nothing", self.session.id))),
+        }
+    }
+
+    pub(super) fn resolve(&mut self, event: &NewEvent) -> Result<()> {
+        let to = self.enter(TriggerKind::ResolveAction)?;
+        self.push(event.clone())?;
+        let mut change = self.change(TriggerKind::ResolveAction, to, Reason::ActionResolved);
+        change.action = Some(None);
+        self.record(change);
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self, event: &NewEvent) -> Result<()> {
+        self.enter(TriggerKind::Clear)?;
+        if let Some(action) = &self.session.action {
+            return Err(Error::invalid(format!(
+                "session {} waits for {} {}; interrupt it first, in the same commit if you like",
+                self.session.id, action.kind, action.id
+            )));
+        }
+        self.push(event.clone())?;
+        let mut done = Transition::new(
+            TriggerKind::Clear,
+            self.session.status.state,
+            self.session.status.state,
+            self.session.status.reason,
+        );
+        self.inputs_done(&mut done, self.session.last_input, 0);
+        done.attempts = Some(0);
+        done.ready_at = Some(None);
+        self.record(done);
+        let status = self.resolve_target(Target::OpenIfQueued, Reason::Fresh);
+        self.record(self.change(TriggerKind::Clear, status.state, status.reason));
+        Ok(())
+    }
+}
