@@ -8,12 +8,18 @@
 pub mod binding;
 mod effects;
 mod error;
+#[cfg(feature = "runtime")]
+mod handle;
 mod id;
 mod in_memory;
 mod json;
+mod manager;
 pub mod page;
+#[cfg(feature = "runtime")]
+pub mod runtime;
 pub mod session;
 mod storage;
+pub mod transcript;
 pub mod workspace;
 
 pub use async_trait::async_trait;
@@ -21,10 +27,18 @@ pub use async_trait::async_trait;
 pub use binding::{Binding, BindingQuery, BindingStore};
 pub use effects::{Clock, Effects, Random, Timestamp};
 pub use error::{Error, ErrorKind, Result, WriteOutcome};
+#[cfg(feature = "runtime")]
+pub use handle::{ActionAnswer, ContextCounts, SessionHandle};
 pub use id::{CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
 pub use in_memory::MemoryStore;
 pub use json::{RawFields, RawJson};
+pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use page::{Cursor, Damaged, Page};
+#[cfg(feature = "runtime")]
+pub use runtime::{
+    AgentBuilder, AgentRuntime, Config, EchoProvider, Input, LlmProvider, Persistence, Plugin, Run,
+    RunOutcome, RunReport, ScriptedProvider, Stored, Update,
+};
 pub use session::{
     Access, ActionId, ActionKind, Actor, Attributes, Body, CallId, Capabilities, Commit, Committed,
     Consistency, Counts, Decision, Durability, Event, EventPage, EventType, Expect, Failure, Labels, Lease,

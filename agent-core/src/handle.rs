@@ -1,0 +1,382 @@
+//! A session in a host's hand: cheap, holds no lease, blocks nobody.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tracing::{debug, instrument};
+
+use crate::error::{ErrorKind, Result};
+use crate::id::{Seq, SessionId};
+use crate::runtime::AgentRuntime;
+use crate::runtime::run::{Input, Run};
+use crate::runtime::start::{Begun, Watched, begin, stored, watch_holder};
+use crate::session::{
+    Actor, Body, Commit, Committed, Counts, Event, EventPage, Expect, NewEvent, Patch, ReadEvents, Reason,
+    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger,
+};
+
+/// A session. Cheap to clone; holds no lease and blocks nobody.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    runtime: AgentRuntime,
+    id: SessionId,
+    seen: Arc<Mutex<Arc<Session>>>,
+}
+
+/// An answer to what a session waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ActionAnswer {
+    /// A decision.
+    Confirm(ToolConfirmation),
+    /// What a tool that ran outside delivers.
+    Deliver(ToolResult),
+}
+
+impl From<ToolConfirmation> for ActionAnswer {
+    fn from(answer: ToolConfirmation) -> Self {
+        Self::Confirm(answer)
+    }
+}
+
+impl From<ToolResult> for ActionAnswer {
+    fn from(answer: ToolResult) -> Self {
+        Self::Deliver(answer)
+    }
+}
+
+/// How much a session holds, from its record alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ContextCounts {
+    /// How many events of each kind are visible.
+    pub counts: Counts,
+    /// How many inputs wait.
+    pub pending: u64,
+    /// The last event.
+    pub head: Seq,
+    /// The latest time of any event.
+    pub last_active_at: crate::Timestamp,
+}
+
+impl SessionHandle {
+    pub(crate) fn new(runtime: AgentRuntime, session: Session) -> Self {
+        Self { runtime, id: session.id, seen: Arc::new(Mutex::new(Arc::new(session))) }
+    }
+
+    /// The session's id.
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The runtime that it was opened by.
+    pub const fn runtime(&self) -> &AgentRuntime {
+        &self.runtime
+    }
+
+    /// The record as last seen by this handle or a clone of it.
+    pub fn snapshot(&self) -> Arc<Session> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The record as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn refresh(&self) -> Result<Arc<Session>> {
+        let now = self.runtime.storage.sessions.load(self.id).await?;
+        self.note(&now);
+        Ok(Arc::new(now))
+    }
+
+    /// Keeps a record that is not older than the one that is kept.
+    pub(crate) fn note(&self, session: &Session) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if session.head >= seen.head {
+            *seen = Arc::new(session.clone());
+        }
+    }
+
+    /// Stores what a person says and starts a run that answers it, both in one commit.
+    ///
+    /// Where no run may start, the input is stored all the same: the stream then says so, with the name of whoever
+    /// runs the session, and ends. A holder that is proven dead is replaced at once; for one that is only silent, see
+    /// [`wait_turn`](Self::wait_turn).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where the session takes no inputs (it is archived, terminated, failed); `Unavailable` in a
+    /// shutdown; `LimitExceeded`; any other error of the store. The input is not stored then, unless the
+    /// [outcome](crate::Error::write_outcome) is unknown.
+    #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
+    pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
+        self.touch().await;
+        match begin(self, Some(input.into()), None).await? {
+            Begun::Run(run) => Ok(run),
+            Begun::Waiting(seq) => {
+                let now = self.snapshot();
+                Ok(Run::waiting(stored(&now, seq), now.status))
+            }
+        }
+    }
+
+    /// Notes that the workspace is used; that it cannot be noted fails nothing.
+    async fn touch(&self) {
+        let workspace = self.snapshot().workspace;
+        if let Err(error) = self.runtime.workspaces.touch(workspace).await {
+            debug!(%workspace, %error, "the access could not be noted");
+        }
+    }
+
+    /// Stores what a person says for the next run; starts none. Returns the input's event.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prompt`](Self::prompt).
+    pub async fn send(&self, input: impl Into<Input>) -> Result<Seq> {
+        self.touch().await;
+        let Input { message, actor } = input.into();
+        let committed = self.commit(|commit| commit.event(NewEvent::from(message).with_actor(actor))).await?;
+        Ok(committed.last)
+    }
+
+    /// Starts one bounded run, if something waits or is due and no other run goes on; otherwise none.
+    ///
+    /// Where the session is run by somebody, it watches the holder for as long as its lease lives without a sign of
+    /// life: one that is silent for so long, or proven dead, is replaced. At the first sign of life it gives up.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Unavailable` in a shutdown.
+    pub async fn wake(&self) -> Result<Option<Run>> {
+        let now = self.refresh().await?;
+        let expired = match watch_holder(self, &now, false).await? {
+            Watched::Gone(epoch) => Some(epoch),
+            Watched::Alive => return Ok(None),
+            Watched::Released => None,
+        };
+        Ok(match begin(self, None, expired).await? {
+            Begun::Run(run) => Some(run),
+            Begun::Waiting(_) => None,
+        })
+    }
+
+    /// Waits for this session's turn, as long as it takes, and then starts one bounded run; none where nothing waits
+    /// any more, because somebody else has done it.
+    ///
+    /// For a prompt that was only stored: while the holder lives it waits; when the holder ends its run, dies, or is
+    /// silent for its whole lease, it goes on. May be dropped at any point.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Unavailable` in a shutdown.
+    pub async fn wait_turn(&self) -> Result<Option<Run>> {
+        loop {
+            let now = self.refresh().await?;
+            let expired = match watch_holder(self, &now, true).await? {
+                Watched::Gone(epoch) => Some(epoch),
+                Watched::Alive | Watched::Released => None,
+            };
+            if let Begun::Run(run) = begin(self, None, expired).await? {
+                return Ok(Some(run));
+            }
+            if self.refresh().await?.status.state != SessionState::Running {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Answers what the session waits for; the next run goes on from there. See [`wake`](Self::wake).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the answer is to something else; `InvalidTransition` where it waits for nothing.
+    pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
+        let body = match answer.into() {
+            ActionAnswer::Confirm(answer) => Body::UserToolConfirmation(answer),
+            ActionAnswer::Deliver(result) => Body::UserCustomToolResult(result),
+        };
+        self.commit(|commit| commit.event(NewEvent::of(&body).with_actor(Actor::USER))).await.map(drop)
+    }
+
+    /// Asks whatever runs or waits to stop: durable, from any device. Nothing happens where nothing does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn interrupt(&self) -> Result<()> {
+        let interrupt = NewEvent::interrupt().with_actor(Actor::USER);
+        match self.commit(|commit| commit.event(interrupt)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Events of the whole history, through the session's ancestors.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Corrupt` where the page would start with damage.
+    pub async fn history(&self, read: ReadEvents) -> Result<EventPage> {
+        self.runtime.storage.sessions.history(self.id, read).await
+    }
+
+    /// All events after `after`, and then those that come, for ever.
+    pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
+        let (sessions, id) = (self.runtime.storage.sessions.clone(), self.id);
+        let pages = futures::stream::unfold((after, false), move |(seen, failed)| {
+            let sessions = sessions.clone();
+            async move {
+                if failed {
+                    return None;
+                }
+                let next = sessions.follow(id, seen).next().await?;
+                let state = next.as_ref().map_or((seen, true), |event| (event.seq, false));
+                Some((next, state))
+            }
+        });
+        pages.boxed()
+    }
+
+    /// An independent session that shares the history up to and including event `at`, or up to the last point where
+    /// no tool call is open.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where a tool call is open at `at`, or `at` is not in the history; `Deleted`.
+    pub async fn fork(&self, at: Option<Seq>) -> Result<Self> {
+        let session = self.runtime.storage.sessions.fork(self.runtime.effects(), self.id, at).await?;
+        Ok(Self::new(self.runtime.clone(), session))
+    }
+
+    /// Sets the session aside; inputs are kept. A run is asked to end first, at its next step.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where its state does not allow it.
+    pub async fn suspend(&self) -> Result<()> {
+        self.trigger(Trigger::Suspend(Reason::UserPaused)).await
+    }
+
+    /// Lets a session that was set aside go on; starts no run.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where it was not set aside.
+    pub async fn resume(&self) -> Result<()> {
+        self.trigger(Trigger::Resume).await
+    }
+
+    /// Starts the visible history anew. Title, labels, references and the system prompt stay.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` while it runs or waits for an answer.
+    pub async fn clear(&self) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::history_cleared().with_actor(Actor::USER)))
+            .await
+            .map(drop)
+    }
+
+    /// Sets the title, as one that a person chose.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is empty, longer than 512 bytes or holds a control character.
+    pub async fn set_title(&self, title: &str) -> Result<()> {
+        self.update(Patch::new().title(Title::by_user(title))).await
+    }
+
+    /// Sets the session's own system prompt, in force from here on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn set_system_prompt(&self, text: &str) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::system_prompt(text))).await.map(drop)
+    }
+
+    /// Changes what is said of the session, whatever was said before.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, `LimitExceeded` for what the change comes to.
+    pub async fn update(&self, patch: Patch) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::updated(patch))).await.map(drop)
+    }
+
+    /// Changes what is said of the session, if nothing has happened to it since [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where something has.
+    pub async fn update_unchanged(&self, patch: Patch) -> Result<()> {
+        let head = self.snapshot().head;
+        let event = NewEvent::updated(patch);
+        self.commit(|commit| commit.expect(Expect::Is(head)).event(event)).await.map(drop)
+    }
+
+    /// Hides the session from lists.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` while it runs.
+    pub async fn archive(&self) -> Result<()> {
+        self.trigger(Trigger::Archive).await
+    }
+
+    /// Shows an archived session again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where it is not archived.
+    pub async fn unarchive(&self) -> Result<()> {
+        self.trigger(Trigger::Unarchive).await
+    }
+
+    /// Ends the session for good; it stays readable.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted`.
+    pub async fn terminate(&self) -> Result<()> {
+        self.trigger(Trigger::Terminate(Reason::UserEnded)).await
+    }
+
+    /// Deletes the session; a tombstone remains.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn delete(&self) -> Result<()> {
+        self.trigger(Trigger::Delete(Reason::UserDeleted)).await
+    }
+
+    /// How much the session holds, as it is now; reads no message.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn context(&self) -> Result<ContextCounts> {
+        let now = self.refresh().await?;
+        Ok(ContextCounts {
+            counts: now.counts,
+            pending: now.pending,
+            head: now.head,
+            last_active_at: now.last_active_at,
+        })
+    }
+
+    async fn trigger(&self, trigger: Trigger) -> Result<()> {
+        self.commit(|commit| commit.trigger(trigger)).await.map(drop)
+    }
+
+    async fn commit(&self, fill: impl FnOnce(Commit) -> Commit + Send) -> Result<Committed> {
+        let commit = fill(Commit::seal(self.runtime.effects(), self.id, self.snapshot().head));
+        let committed = self.runtime.storage.sessions.settle(commit).await?;
+        self.note(&committed.session);
+        Ok(committed)
+    }
+}

@@ -1,0 +1,328 @@
+//! Workspaces across the stores: which one a device belongs to, and which session is its main one.
+
+use tracing::warn;
+
+use crate::binding::BindingQuery;
+use crate::effects::{Effects, Timestamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{DeviceId, WorkspaceId};
+use crate::page::Page;
+use crate::session::{Actor, Expect, NewSession, Patch, Session, SessionStoreExt};
+use crate::storage::Storage;
+use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStoreExt};
+use crate::{Binding, RawFields};
+
+/// How often a change that somebody else was quicker with is tried again.
+const ATTEMPTS: usize = 8;
+
+/// Finds, creates and changes workspaces. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct WorkspaceManager {
+    storage: Storage,
+    effects: Effects,
+}
+
+/// The workspace of a device, and how it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resolved {
+    /// The workspace.
+    pub workspace: Workspace,
+    /// How it was found.
+    pub how: Resolution,
+}
+
+/// How the workspace of a device was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resolution {
+    /// The device was bound to it, and it was there.
+    Found,
+    /// The device was bound to none; now it is bound to this one, which is there.
+    Created,
+    /// The device was bound to it, but it was not there: it was created under the id that was bound.
+    Recreated,
+    /// The device was bound to one that was deleted, and is now bound to a new one.
+    Rebound(WorkspaceId),
+}
+
+/// A workspace that is to be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewWorkspace {
+    /// Its id; a new one unless given.
+    pub id: Option<WorkspaceId>,
+    /// What people call it; `workspace` unless given.
+    pub name: Option<String>,
+    /// The provider that its sessions use.
+    pub provider: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Who creates it.
+    pub creator: Option<Actor>,
+    /// The host's own.
+    pub settings: RawFields,
+}
+
+impl NewWorkspace {
+    /// A workspace of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::default() }
+    }
+
+    /// Sets its id.
+    #[must_use]
+    pub fn with_id(mut self, id: WorkspaceId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Sets the provider.
+    #[must_use]
+    pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
+        self.provider = Some(provider.into());
+        self
+    }
+
+    /// Sets what it is for.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Sets who creates it.
+    #[must_use]
+    pub fn with_creator(mut self, creator: Actor) -> Self {
+        self.creator = Some(creator);
+        self
+    }
+}
+
+impl WorkspaceManager {
+    /// Manages the workspaces of these stores.
+    pub const fn new(storage: Storage, effects: Effects) -> Self {
+        Self { storage, effects }
+    }
+
+    /// The workspace of a device; of a device that is bound to none, a new one.
+    ///
+    /// It binds first, then makes sure that the bound workspace exists. So of any number of first contacts there is
+    /// one winner and no orphan, and after a crash in between the next call finishes the work. A device whose
+    /// workspace was deleted is bound anew.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the stores, as it is: only a proven absence leads to a new workspace. `Busy` while the workspace
+    /// is being deleted.
+    pub async fn resolve(&self, device: &DeviceId) -> Result<Resolved> {
+        let bound = self.storage.bindings.resolve(device).await?;
+        let (mut id, mut how) = match bound {
+            Some(id) => (id, Resolution::Found),
+            None => {
+                let id = self.effects.new_workspace_id();
+                (self.storage.bindings.bind(device, id, Expect::Absent).await?, Resolution::Created)
+            }
+        };
+        for _ in 0..ATTEMPTS {
+            match self.storage.workspaces.load(id).await {
+                Ok(workspace) if workspace.status == WorkspaceStatus::Deleting => {
+                    return Err(Error::new(
+                        ErrorKind::Busy { holder: "deletion".to_owned() },
+                        format!(
+                            "workspace {id} of device {device} is being deleted; try again when it is gone"
+                        ),
+                    ));
+                }
+                Ok(workspace) => return Ok(Resolved { workspace, how }),
+                Err(error) if *error.kind() == ErrorKind::NotFound => {
+                    if how == Resolution::Found {
+                        warn!(%device, workspace = %id, "the bound workspace was not there; it is created again");
+                        how = Resolution::Recreated;
+                    }
+                    self.create_if_absent(NewWorkspace::default().with_id(id)).await?;
+                }
+                Err(error) if *error.kind() == ErrorKind::Deleted => {
+                    let (old, new) = (id, self.effects.new_workspace_id());
+                    warn!(%device, workspace = %old, "the bound workspace was deleted; the device is bound anew");
+                    how = Resolution::Rebound(old);
+                    id = match self.storage.bindings.bind(device, new, Expect::Is(old)).await {
+                        Ok(id) => id,
+                        Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                            self.storage.bindings.bind(device, new, Expect::Absent).await?
+                        }
+                        Err(error) => return Err(error),
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the workspace of device {device} keeps changing; try again"),
+        ))
+    }
+
+    /// The workspace `default`, created where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Deleted` where it was deleted.
+    pub async fn default_workspace(&self) -> Result<Workspace> {
+        match self.storage.workspaces.load(WorkspaceId::DEFAULT).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => {
+                self.create_if_absent(NewWorkspace::new("default").with_id(WorkspaceId::DEFAULT)).await?;
+                self.storage.workspaces.load(WorkspaceId::DEFAULT).await
+            }
+            other => other,
+        }
+    }
+
+    /// Creates a workspace.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where its id exists, and nothing is changed; `Deleted` where it did.
+    pub async fn create(&self, new: NewWorkspace) -> Result<Workspace> {
+        let id = new.id.unwrap_or_else(|| self.effects.new_workspace_id());
+        let name = new.name.unwrap_or_else(|| "workspace".to_owned());
+        let mut workspace = Workspace::new(id, name, self.effects.new_session_id(), self.effects.now());
+        workspace.provider = new.provider;
+        workspace.description = new.description;
+        workspace.creator = new.creator;
+        workspace.settings = new.settings;
+        self.storage.workspaces.create(workspace).await
+    }
+
+    async fn create_if_absent(&self, new: NewWorkspace) -> Result<()> {
+        match self.create(new).await {
+            Err(error) if !matches!(error.kind(), ErrorKind::Conflict { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The record of a workspace.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`, `Corrupt`.
+    pub async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.storage.workspaces.load(id).await
+    }
+
+    /// Workspaces by last access, the latest first.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    pub async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        self.storage.workspaces.list(query).await
+    }
+
+    /// Notes that a workspace is used now.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`.
+    pub async fn touch(&self, id: WorkspaceId) -> Result<()> {
+        let now: Timestamp = self.effects.now();
+        self.storage.workspaces.touch(id, now).await
+    }
+
+    /// Changes a workspace's record. Where somebody else changes it at the same time, `change` is applied again to
+    /// what they left. Its id, its main session and its times stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`; `InvalidInput`, `LimitExceeded` for what the change comes to.
+    pub async fn update(
+        &self,
+        id: WorkspaceId,
+        mut change: impl FnMut(&mut Workspace) + Send,
+    ) -> Result<Workspace> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let now = self.storage.workspaces.load(id).await?;
+            let mut next = now.clone();
+            change(&mut next);
+            next.id = now.id;
+            next.main_session = now.main_session;
+            next.created_at = now.created_at;
+            next.last_accessed = now.last_accessed;
+            next.revision = now.revision;
+            match self.storage.workspaces.update(next).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
+                other => return other,
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+    }
+
+    /// Changes what people call a workspace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update).
+    pub async fn rename(&self, id: WorkspaceId, name: &str) -> Result<Workspace> {
+        self.update(id, |workspace| name.clone_into(&mut workspace.name)).await
+    }
+
+    /// Binds a device to a workspace that exists, whatever it was bound to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted` for the workspace.
+    pub async fn bind(&self, device: &DeviceId, to: WorkspaceId) -> Result<()> {
+        self.storage.workspaces.load(to).await?;
+        self.storage.bindings.bind(device, to, Expect::Any).await.map(drop)
+    }
+
+    /// Unbinds a device; returns whether it was bound.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        self.storage.bindings.unbind(device).await
+    }
+
+    /// Bindings in the order of the devices' bytes; of one workspace, where the query names one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    pub async fn bindings(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        self.storage.bindings.list(query).await
+    }
+
+    /// The main session of a workspace, created where it is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
+        let id = workspace.main_session;
+        match self.storage.sessions.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            other => return other,
+        }
+        let new = NewSession::new(id, workspace.id);
+        match self.storage.sessions.create(&self.effects, new).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                self.storage.sessions.load(id).await
+            }
+            other => other,
+        }
+    }
+
+    /// A further session in a workspace that exists.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted` for the workspace.
+    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Session> {
+        self.storage.workspaces.load(workspace).await?;
+        let new = NewSession::new(self.effects.new_session_id(), workspace).with(patch);
+        self.storage.sessions.create(&self.effects, new).await
+    }
+}

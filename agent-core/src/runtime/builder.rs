@@ -1,0 +1,178 @@
+//! Wires an agent: names every missing part at once.
+
+use std::sync::Arc;
+
+use crate::binding::BindingStore;
+use crate::effects::Effects;
+use crate::error::{Error, Result};
+use crate::id::check_text;
+use crate::manager::WorkspaceManager;
+use crate::runtime::config::Config;
+use crate::runtime::plugin::Plugin;
+use crate::runtime::provider::LlmProvider;
+use crate::runtime::tools::Toolbox;
+use crate::runtime::{AgentRuntime, Runs, Shared};
+use crate::session::SessionStore;
+use crate::storage::Storage;
+use crate::workspace::WorkspaceStore;
+
+/// Wires providers, stores and plugins into an [`AgentRuntime`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use agent_core::MemoryStore;
+/// use agent_core::runtime::{AgentBuilder, Config, EchoProvider};
+///
+/// let agent = AgentBuilder::new(Config::default())
+///     .with_llm(Arc::new(EchoProvider::new()))
+///     .with_storage(MemoryStore::new())
+///     .build()?;
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AgentBuilder {
+    config: Config,
+    providers: Vec<Arc<dyn LlmProvider>>,
+    workspaces: Option<Arc<dyn WorkspaceStore>>,
+    sessions: Option<Arc<dyn SessionStore>>,
+    bindings: Option<Arc<dyn BindingStore>>,
+    plugins: Vec<Arc<dyn Plugin>>,
+    effects: Effects,
+}
+
+impl AgentBuilder {
+    /// With this configuration, and no parts yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            providers: Vec::new(),
+            workspaces: None,
+            sessions: None,
+            bindings: None,
+            plugins: Vec::new(),
+            effects: Effects::default(),
+        }
+    }
+
+    /// Adds a provider; the configuration names the active one.
+    #[must_use]
+    pub fn with_llm(mut self, provider: Arc<dyn LlmProvider>) -> Self {
+        self.providers.push(provider);
+        self
+    }
+
+    /// Fills all three slots for stores.
+    #[must_use]
+    pub fn with_storage(mut self, storage: impl Into<Storage>) -> Self {
+        let Storage { workspaces, sessions, bindings } = storage.into();
+        self.workspaces = Some(workspaces);
+        self.sessions = Some(sessions);
+        self.bindings = Some(bindings);
+        self
+    }
+
+    /// Fills the slot for workspaces.
+    #[must_use]
+    pub fn with_workspace_store(mut self, store: Arc<dyn WorkspaceStore>) -> Self {
+        self.workspaces = Some(store);
+        self
+    }
+
+    /// Fills the slot for sessions.
+    #[must_use]
+    pub fn with_session_store(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(store);
+        self
+    }
+
+    /// Fills the slot for bindings.
+    #[must_use]
+    pub fn with_binding_store(mut self, store: Arc<dyn BindingStore>) -> Self {
+        self.bindings = Some(store);
+        self
+    }
+
+    /// Adds a plugin, after those that are there.
+    #[must_use]
+    pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> Self {
+        self.plugins.push(plugin);
+        self
+    }
+
+    /// Sets where time, ids and randomness come from.
+    #[must_use]
+    pub fn with_effects(mut self, effects: Effects) -> Self {
+        self.effects = effects;
+        self
+    }
+
+    /// Checks that everything is there. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, with everything that is missing or wrong in one text.
+    pub fn build(self) -> Result<AgentRuntime> {
+        let mut faults = self.config.faults();
+        for (slot, missing) in [
+            ("a workspace store (with_workspace_store)", self.workspaces.is_none()),
+            ("a session store (with_session_store)", self.sessions.is_none()),
+            ("a binding store (with_binding_store)", self.bindings.is_none()),
+            ("a provider (with_llm)", self.providers.is_empty()),
+        ] {
+            if missing {
+                faults.push(format!("{slot} is missing"));
+            }
+        }
+        let active = self.active_provider(&mut faults);
+        let tools = Toolbox::new(&self.plugins, &mut faults);
+        let (Some(workspaces), Some(sessions), Some(bindings), Some(active), true) =
+            (self.workspaces, self.sessions, self.bindings, active, faults.is_empty())
+        else {
+            return Err(Error::invalid(format!("the agent cannot be built: {}", faults.join("; "))));
+        };
+        let storage = Storage::new(workspaces, sessions, bindings);
+        let workspaces = WorkspaceManager::new(storage.clone(), self.effects.clone());
+        let shared = Shared {
+            config: self.config,
+            providers: self.providers,
+            active,
+            plugins: self.plugins,
+            tools,
+            effects: self.effects,
+            runs: Runs::default(),
+        };
+        Ok(AgentRuntime { shared: Arc::new(shared), storage, workspaces })
+    }
+
+    fn active_provider(&self, faults: &mut Vec<String>) -> Option<usize> {
+        let names: Vec<_> = self.providers.iter().map(|provider| provider.name()).collect();
+        for (at, name) in names.iter().enumerate() {
+            faults.extend(check_text("provider name", name, 256).err().map(|error| error.to_string()));
+            let model = check_text("model name", self.providers[at].model(), 256);
+            faults.extend(model.err().map(|error| error.to_string()));
+            if names[..at].contains(name) {
+                faults.push(format!("two providers are named {name}"));
+            }
+        }
+        match &self.config.provider {
+            Some(wanted) => {
+                let found = names.iter().position(|name| name == wanted);
+                if found.is_none() {
+                    faults.push(format!(
+                        "the active provider {wanted:?} is not among the providers given ({})",
+                        names.join(", ")
+                    ));
+                }
+                found
+            }
+            None if names.len() > 1 => {
+                faults.push(format!(
+                    "the configuration names no active provider; choose one of {}",
+                    names.join(", ")
+                ));
+                None
+            }
+            None => (!names.is_empty()).then_some(0),
+        }
+    }
+}

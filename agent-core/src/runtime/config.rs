@@ -1,0 +1,206 @@
+//! What a host decides about its agent.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::id::check_text;
+use crate::session::LeaseRequest;
+use crate::transcript::ContextLimits;
+
+/// What a host decides about its agent. Checked when the runtime is built.
+///
+/// ```
+/// use agent_core::runtime::Config;
+///
+/// let config = Config::default().provider("echo").holder("laptop").max_turns(8);
+/// assert_eq!(config.limits.turns, 8);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The name of the active provider; may be left out where there is only one.
+    pub provider: Option<String>,
+    /// How this process names itself to those who wait for it: 1 to 256 bytes.
+    pub holder: String,
+    /// The system prompt of sessions that have none of their own.
+    pub system_prompt: Option<String>,
+    /// What bounds a run.
+    pub limits: Limits,
+    /// How long a lease lives without a sign of life.
+    pub lease_ttl: Duration,
+    /// What happens where a turn cannot be stored.
+    pub persistence: Persistence,
+    /// Whether runs and tool calls are recorded as spans in the session's log.
+    pub spans: bool,
+    /// Whether the model's reasoning is stored.
+    pub keep_thinking: bool,
+}
+
+/// What bounds a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// How often the model is asked in one run.
+    pub turns: u32,
+    /// How many tools are called in one run.
+    pub tool_calls: u32,
+    /// How long one tool call may take.
+    pub tool_timeout: Duration,
+    /// The most tokens that the model may answer with, where that is limited.
+    pub max_tokens: Option<u32>,
+    /// What of the history the model is given.
+    pub context: ContextLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            turns: 50,
+            tool_calls: 200,
+            tool_timeout: Duration::from_secs(120),
+            max_tokens: None,
+            context: ContextLimits::default(),
+        }
+    }
+}
+
+/// What happens where a turn cannot be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Persistence {
+    /// The run ends with the error.
+    #[default]
+    Strict,
+    /// It is reported, and the run goes on; what could not be stored is tried again with the next step.
+    BestEffort,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            provider: None,
+            holder: format!("process {}", std::process::id()),
+            system_prompt: None,
+            limits: Limits::default(),
+            lease_ttl: LeaseRequest::DEFAULT_TTL,
+            persistence: Persistence::Strict,
+            spans: false,
+            keep_thinking: true,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the active provider.
+    #[must_use]
+    pub fn provider(mut self, name: impl Into<String>) -> Self {
+        self.provider = Some(name.into());
+        self
+    }
+
+    /// Sets how this process names itself.
+    #[must_use]
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = holder.into();
+        self
+    }
+
+    /// Sets the system prompt of sessions that have none of their own.
+    #[must_use]
+    pub fn system_prompt(mut self, text: impl Into<String>) -> Self {
+        self.system_prompt = Some(text.into());
+        self
+    }
+
+    /// Sets how often the model is asked in one run.
+    #[must_use]
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.limits.turns = turns;
+        self
+    }
+
+    /// Sets how many tools are called in one run.
+    #[must_use]
+    pub fn max_tool_calls(mut self, calls: u32) -> Self {
+        self.limits.tool_calls = calls;
+        self
+    }
+
+    /// Sets the most tokens that the model may answer with.
+    #[must_use]
+    pub fn max_tokens(mut self, tokens: u32) -> Self {
+        self.limits.max_tokens = Some(tokens);
+        self
+    }
+
+    /// Sets how long one tool call may take.
+    #[must_use]
+    pub fn tool_timeout(mut self, time: Duration) -> Self {
+        self.limits.tool_timeout = time;
+        self
+    }
+
+    /// Sets what of the history the model is given.
+    #[must_use]
+    pub fn context(mut self, limits: ContextLimits) -> Self {
+        self.limits.context = limits;
+        self
+    }
+
+    /// Sets how long a lease lives without a sign of life.
+    #[must_use]
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.lease_ttl = ttl;
+        self
+    }
+
+    /// Sets what happens where a turn cannot be stored.
+    #[must_use]
+    pub fn persistence(mut self, persistence: Persistence) -> Self {
+        self.persistence = persistence;
+        self
+    }
+
+    /// Records runs and tool calls as spans in the session's log.
+    #[must_use]
+    pub fn spans(mut self, spans: bool) -> Self {
+        self.spans = spans;
+        self
+    }
+
+    /// Sets whether the model's reasoning is stored.
+    #[must_use]
+    pub fn keep_thinking(mut self, keep: bool) -> Self {
+        self.keep_thinking = keep;
+        self
+    }
+
+    /// What is wrong with it, all of it.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut check = |result: Result<()>| faults.extend(result.err().map(|error| error.to_string()));
+        check(check_text("lease holder", &self.holder, 256));
+        if self.lease_ttl < Duration::from_millis(3) || self.lease_ttl > Duration::from_secs(24 * 3600) {
+            check(Err(Error::invalid(format!(
+                "a lease of {:?}; give at least 3 ms and at most a day",
+                self.lease_ttl
+            ))));
+        }
+        for (noun, nothing) in [
+            ("model calls in a run", self.limits.turns == 0),
+            ("time for a tool call", self.limits.tool_timeout.is_zero()),
+            ("messages for the model", self.limits.context.messages == 0),
+            ("bytes for the model", self.limits.context.bytes == 0),
+        ] {
+            if nothing {
+                check(Err(Error::invalid(format!("the limit allows no {noun}"))));
+            }
+        }
+        faults
+    }
+}

@@ -1,0 +1,217 @@
+//! The agent: built once, it opens sessions and runs them, one bounded run at a time.
+
+mod builder;
+mod config;
+mod drive;
+mod offline;
+mod plugin;
+mod provider;
+pub(crate) mod run;
+pub(crate) mod start;
+mod stop;
+mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+pub use builder::AgentBuilder;
+pub use config::{Config, Limits, Persistence};
+pub use offline::{EchoProvider, Gate, ScriptedProvider, Turn};
+pub use plugin::{Plugin, ToolContext};
+pub use provider::{
+    LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolSpec, Usage,
+};
+pub use run::{Input, Run, RunOutcome, RunReport, Stored, Update};
+
+use crate::effects::Effects;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handle::SessionHandle;
+use crate::id::{DeviceId, SessionId, WorkspaceId};
+use crate::manager::WorkspaceManager;
+use crate::session::Patch;
+use crate::storage::Storage;
+use tools::Toolbox;
+
+/// Models, plugins and a configuration on the stores of one tenant. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AgentRuntime {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) storage: Storage,
+    pub(crate) workspaces: WorkspaceManager,
+}
+
+/// What the runtimes of all tenants have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) providers: Vec<Arc<dyn LlmProvider>>,
+    pub(crate) active: usize,
+    pub(crate) plugins: Vec<Arc<dyn Plugin>>,
+    pub(crate) tools: Toolbox,
+    pub(crate) effects: Effects,
+    pub(crate) runs: Runs,
+}
+
+impl Shared {
+    pub(crate) fn provider(&self) -> &Arc<dyn LlmProvider> {
+        // `build` has checked that the index is one of a provider.
+        &self.providers[self.active]
+    }
+}
+
+impl AgentRuntime {
+    /// The main session of a device's workspace; both are created where they are not there. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the stores, as it is.
+    pub async fn open(&self, device: &DeviceId) -> Result<SessionHandle> {
+        let resolved = self.workspaces.resolve(device).await?;
+        let session = self.workspaces.main_session(&resolved.workspace).await?;
+        Ok(SessionHandle::new(self.clone(), session))
+    }
+
+    /// A session by its id. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Deleted` for one that was deleted.
+    pub async fn session(&self, id: SessionId) -> Result<SessionHandle> {
+        let session = self.storage.sessions.load(id).await?;
+        if session.status.state == crate::session::SessionState::Deleted {
+            return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+        }
+        Ok(SessionHandle::new(self.clone(), session))
+    }
+
+    /// A further session in a workspace. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted` for the workspace.
+    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<SessionHandle> {
+        let session = self.workspaces.new_session(workspace, patch).await?;
+        Ok(SessionHandle::new(self.clone(), session))
+    }
+
+    /// The workspaces of this tenant.
+    pub const fn workspaces(&self) -> &WorkspaceManager {
+        &self.workspaces
+    }
+
+    /// The stores of this tenant.
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// The providers, in the order in which they were given.
+    pub fn providers(&self) -> &[Arc<dyn LlmProvider>] {
+        &self.shared.providers
+    }
+
+    /// The provider that runs ask.
+    pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
+        self.shared.provider()
+    }
+
+    /// Where time, ids and randomness come from.
+    pub fn effects(&self) -> &Effects {
+        &self.shared.effects
+    }
+
+    /// The same models and plugins on the stores of another tenant. No I/O. They are shut down together.
+    #[must_use]
+    pub fn rebind(&self, storage: Storage) -> Self {
+        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
+        Self { shared: self.shared.clone(), storage, workspaces }
+    }
+
+    /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` where a run did not end in another `grace` (or 5 seconds, if that is more): its lease expires
+    /// by itself.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let runs = &self.shared.runs;
+        runs.closed.send_replace(true);
+        if timeout(grace, runs.ended()).await.is_ok() {
+            return Ok(());
+        }
+        runs.stop.send_replace(true);
+        let time = grace.max(Duration::from_secs(5));
+        timeout(time, runs.ended()).await.map_err(|_| {
+            let left = *runs.count.borrow();
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("{left} runs did not end; their sessions go on when their leases have expired"),
+            )
+        })
+    }
+}
+
+/// The runs of this process.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    closed: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
+    count: watch::Sender<usize>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            closed: watch::Sender::new(false),
+            stop: watch::Sender::new(false),
+            count: watch::Sender::new(0),
+        }
+    }
+}
+
+/// The place of one run among the runs of this process.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    shared: Arc<Shared>,
+}
+
+impl Slot {
+    /// A place for a run.
+    pub(crate) fn admit(shared: &Arc<Shared>) -> Result<Self> {
+        // Counted first, so that a shutdown that begins meanwhile waits for it.
+        shared.runs.count.send_modify(|count| *count += 1);
+        let slot = Self { shared: shared.clone() };
+        if *slot.shared.runs.closed.borrow() {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the agent is shutting down; it starts no more runs",
+            ));
+        }
+        Ok(slot)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.shared.runs.count.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Runs {
+    async fn ended(&self) {
+        // The sender is here, so waiting cannot fail.
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// Tells when late runs are to end.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+}

@@ -1,0 +1,79 @@
+//! What extends an agent: tools, and hooks around a run.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunId, SessionId, WorkspaceId};
+use crate::json::RawJson;
+use crate::runtime::provider::ToolSpec;
+use crate::runtime::run::RunReport;
+use crate::session::{CallId, Session};
+
+/// Tools and hooks. Plugins are asked in the order in which they were given to the builder.
+///
+/// One that fails or panics is isolated: a tool call of its gets an error as its result, a hook of its is logged, and
+/// the run goes on.
+#[async_trait]
+pub trait Plugin: Debug + Send + Sync + 'static {
+    /// Its name, for logs and errors.
+    fn name(&self) -> &str;
+
+    /// The tools that it offers. Asked once, when the runtime is built.
+    fn tools(&self) -> Vec<ToolSpec> {
+        Vec::new()
+    }
+
+    /// Calls one of its tools. The call is stored already; it is dropped where the run is cancelled or its time is
+    /// up.
+    ///
+    /// # Errors
+    ///
+    /// Any; the model is given the text.
+    async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
+        let _ = (input, context);
+        Err(Error::new(ErrorKind::Provider, format!("plugin {} has no tool {tool}", self.name())))
+    }
+
+    /// A run has begun, and the model is not yet asked.
+    ///
+    /// # Errors
+    ///
+    /// Any; it is logged.
+    async fn before_run(&self, session: &Session) -> Result<()> {
+        let _ = session;
+        Ok(())
+    }
+
+    /// A run has ended, and its end is stored.
+    ///
+    /// # Errors
+    ///
+    /// Any; it is logged.
+    async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
+        let _ = (session, report);
+        Ok(())
+    }
+}
+
+/// For whom a tool is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolContext {
+    /// The session.
+    pub session: SessionId,
+    /// Its workspace.
+    pub workspace: WorkspaceId,
+    /// The run.
+    pub run: RunId,
+    /// The call; the same in every retry of it, so that a tool can know it again.
+    pub call: CallId,
+}
+
+impl ToolContext {
+    /// A call of `run` in `session`.
+    pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
+        Self { session, workspace, run, call }
+    }
+}

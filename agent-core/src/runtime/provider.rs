@@ -1,0 +1,182 @@
+//! The seam to language models: what a model is asked, and what it streams back.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+
+use crate::error::Result;
+use crate::json::RawJson;
+use crate::session::Reason;
+use crate::transcript::ModelMessage;
+
+/// What a model streams: events, then [`ModelEvent::Done`]; or an error, which ends it.
+pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
+
+/// A language model, under the name by which the configuration chooses it.
+///
+/// # Cancel safety
+///
+/// A run that is cancelled drops the stream; a provider ends its request then.
+#[async_trait]
+pub trait LlmProvider: Debug + Send + Sync + 'static {
+    /// The name by which the configuration chooses it: 1 to 256 bytes.
+    fn name(&self) -> &str;
+
+    /// The model that it asks, as the session's references name it.
+    fn model(&self) -> &str;
+
+    /// Asks the model, and streams what it says.
+    ///
+    /// # Errors
+    ///
+    /// `Provider`, with a text for a person and without payloads.
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream>;
+}
+
+/// What a model is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelRequest {
+    /// The system prompt.
+    pub system: Option<String>,
+    /// The conversation; every tool call in it has its result right behind it.
+    pub messages: Vec<ModelMessage>,
+    /// The tools that it may call.
+    pub tools: Vec<ToolSpec>,
+    /// The most tokens that it may answer with, where that is limited.
+    pub max_tokens: Option<u32>,
+}
+
+impl ModelRequest {
+    /// A request with this conversation, and nothing else.
+    pub fn new(messages: Vec<ModelMessage>) -> Self {
+        Self { messages, ..Self::default() }
+    }
+}
+
+/// A tool that a model may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolSpec {
+    /// Its name: 1 to 128 bytes without control characters, one of its kind in a runtime.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// The JSON schema of its input.
+    pub input: RawJson,
+}
+
+impl ToolSpec {
+    /// A tool whose input is any object.
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        let input = RawJson::parse(r#"{"type":"object"}"#).unwrap_or_else(|_| RawJson::empty_object());
+        Self { name: name.into(), description: description.into(), input }
+    }
+
+    /// Sets the schema of its input.
+    #[must_use]
+    pub fn with_input(mut self, schema: RawJson) -> Self {
+        self.input = schema;
+        self
+    }
+}
+
+/// A piece of what a model streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelEvent {
+    /// Text of its answer.
+    Text(String),
+    /// Text of its reasoning.
+    Thinking(String),
+    /// It calls a tool; the whole call.
+    ToolUse(ModelCall),
+    /// It is done. The last event.
+    #[non_exhaustive]
+    Done {
+        /// Why it stopped.
+        stop: StopReason,
+        /// What it used.
+        usage: Usage,
+    },
+}
+
+impl ModelEvent {
+    /// It is done, for this reason.
+    pub const fn done(stop: StopReason, usage: Usage) -> Self {
+        Self::Done { stop, usage }
+    }
+}
+
+/// A tool call as a model gives it: unchecked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelCall {
+    /// The id that the provider gave it; one that is empty, too long or not unique is replaced.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// What the tool is given.
+    pub input: RawJson,
+}
+
+impl ModelCall {
+    /// A call of `name`.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
+        Self { id: id.into(), name: name.into(), input }
+    }
+}
+
+/// Why a model stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// It had said what it had to say, or wants the results of its tool calls.
+    #[default]
+    EndTurn,
+    /// It ran into its token limit. Tool calls of such an answer are not made: they may be cut short.
+    MaxTokens,
+    /// It met a stop sequence.
+    StopSequence,
+    /// It refused. Tool calls of such an answer are not made.
+    Refusal,
+}
+
+impl StopReason {
+    /// The reason for which a session is idle after it.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::EndTurn => Reason::EndTurn,
+            Self::MaxTokens => Reason::MaxTokens,
+            Self::StopSequence => Reason::StopSequence,
+            Self::Refusal => Reason::Refusal,
+        }
+    }
+}
+
+/// How many tokens a model read and wrote, as its provider says. Not stored unless the host does so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Tokens that it read.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+}
+
+impl Usage {
+    /// So many tokens.
+    pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
+        Self { input_tokens, output_tokens }
+    }
+
+    /// This and `other`.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One bounded run as its caller sees it: a stream of what happens.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::{Stream, StreamExt};
+use tokio::sync::{mpsc, watch};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, RunId, Seq};
+use crate::runtime::provider::Usage;
+use crate::session::{Actor, Failure, Message, Reason, SessionState, Status, ToolResult, ToolUse};
+
+/// What a person says to an agent, and who that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Input {
+    /// What is said.
+    pub message: Message,
+    /// Who says it.
+    pub actor: Actor,
+}
+
+impl Input {
+    /// What a person without a name says.
+    pub const fn new(message: Message) -> Self {
+        Self { message, actor: Actor::USER }
+    }
+
+    /// Sets who says it.
+    #[must_use]
+    pub fn by(mut self, actor: Actor) -> Self {
+        self.actor = actor;
+        self
+    }
+}
+
+impl From<Message> for Input {
+    fn from(message: Message) -> Self {
+        Self::new(message)
+    }
+}
+
+impl From<String> for Input {
+    fn from(text: String) -> Self {
+        Self::new(Message::new(text))
+    }
+}
+
+impl From<&str> for Input {
+    fn from(text: &str) -> Self {
+        Self::new(Message::new(text))
+    }
+}
+
+/// What happens in a run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Update {
+    /// The input is stored, and no run was started; the last update.
+    Stored(Stored),
+    /// The run has begun.
+    #[non_exhaustive]
+    Started {
+        /// The run.
+        run: RunId,
+        /// The number of its lease.
+        epoch: Epoch,
+    },
+    /// A piece of the agent's text.
+    Text(String),
+    /// A piece of the agent's reasoning.
+    Thinking(String),
+    /// A tool is called; the call is stored.
+    ToolCalled(ToolUse),
+    /// A tool's result.
+    ToolDone(ToolResult),
+    /// Something could not be stored, and the run goes on, as the configuration wants it.
+    NotStored(Error),
+    /// The model failed. The session stays usable.
+    Failed(Failure),
+    /// The run is over; the last update.
+    Ended(Box<RunReport>),
+}
+
+/// An input that waits, because no run could be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stored {
+    /// The input's event.
+    pub seq: Seq,
+    /// Who runs the session, where somebody does.
+    pub holder: Option<String>,
+    /// What the session is doing.
+    pub state: SessionState,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunReport {
+    /// The run; `None` where the input was only stored.
+    pub run: Option<RunId>,
+    /// The agent's last text.
+    pub text: String,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// What the model used, over all calls.
+    pub usage: Usage,
+    /// What the session came to, as far as it is known: `Queued` where more inputs wait.
+    pub status: Status,
+    /// Whether all of it is stored.
+    pub stored: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunOutcome {
+    /// It did what it was to do, or met a limit.
+    Completed(Reason),
+    /// It was cancelled, interrupted, or ended by a shutdown.
+    Interrupted,
+    /// The model failed.
+    Failed(Failure),
+    /// None was started; the input waits.
+    Waiting(Stored),
+}
+
+/// One bounded run, in a task of its own: a stream of what happens. Dropped, it goes on by itself.
+///
+/// The stream ends with [`Update::Ended`], [`Update::Stored`] or an error. An error of the kind `Fenced` says that
+/// another took the session over; nothing more was written then.
+#[derive(Debug)]
+pub struct Run {
+    pub(crate) updates: mpsc::UnboundedReceiver<Result<Update>>,
+    pub(crate) cancel: watch::Sender<bool>,
+    pub(crate) id: Option<RunId>,
+    pub(crate) stored: Option<Stored>,
+    pub(crate) status: Status,
+}
+
+impl Run {
+    /// A run that was not started.
+    pub(crate) fn waiting(stored: Stored, status: Status) -> Self {
+        let (sender, updates) = mpsc::unbounded_channel();
+        // The receiver is here, so sending cannot fail.
+        let _ = sender.send(Ok(Update::Stored(stored.clone())));
+        Self { updates, cancel: watch::Sender::new(false), id: None, stored: Some(stored), status }
+    }
+
+    /// The run's id; `None` where the input was only stored.
+    pub const fn id(&self) -> Option<RunId> {
+        self.id
+    }
+
+    /// Where the input waits, if no run was started.
+    pub const fn stored(&self) -> Option<&Stored> {
+        self.stored.as_ref()
+    }
+
+    /// Ends the run, if it goes on in this process: what the agent said so far is stored, and the session is idle
+    /// again. The stream tells when.
+    pub fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+
+    /// Cancels the run from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.cancel.clone())
+    }
+
+    /// Waits until the run is over.
+    ///
+    /// # Errors
+    ///
+    /// That with which the stream ended. A model that failed is no error here, but [`RunOutcome::Failed`].
+    pub async fn finish(mut self) -> Result<RunReport> {
+        while let Some(update) = self.next().await {
+            match update? {
+                Update::Ended(report) => return Ok(*report),
+                Update::Stored(stored) => {
+                    return Ok(RunReport {
+                        run: None,
+                        text: String::new(),
+                        outcome: RunOutcome::Waiting(stored),
+                        usage: Usage::default(),
+                        status: self.status,
+                        stored: true,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "the run's task is gone; its session goes on when its lease has expired",
+        ))
+    }
+}
+
+impl Stream for Run {
+    type Item = Result<Update>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.updates.poll_recv(cx)
+    }
+}
+
+/// Cancels a [`Run`] that is being read elsewhere.
+#[derive(Clone, Debug)]
+pub struct Canceller(watch::Sender<bool>);
+
+impl Canceller {
+    /// As [`Run::cancel`].
+    pub fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+}

@@ -1,0 +1,203 @@
+//! How a run begins: the input and the lease in one commit, and the take-over from a holder that is gone.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use crate::error::{ErrorKind, Result};
+use crate::handle::SessionHandle;
+use crate::id::{Epoch, Seq};
+use crate::runtime::Slot;
+use crate::runtime::drive::Driver;
+use crate::runtime::run::{Input, Run, Stored};
+use crate::session::body::SpanStarted;
+use crate::session::{
+    Actor, Body, Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState,
+    SessionStoreExt, SpanId, Trigger,
+};
+
+/// How often a beginning that somebody else was quicker with is tried again.
+const ATTEMPTS: usize = 4;
+
+/// What came of a beginning.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// A run.
+    Run(Run),
+    /// None may start; where there was an input, it is stored at `seq`.
+    Waiting(Seq),
+}
+
+/// Stores the input, if there is one, and starts a run where one may start. `expired` is the lease of a holder that
+/// is known to be gone.
+pub(crate) async fn begin(
+    handle: &SessionHandle,
+    mut input: Option<Input>,
+    mut expired: Option<Epoch>,
+) -> Result<Begun> {
+    let runtime = handle.runtime();
+    let slot = Slot::admit(&runtime.shared)?;
+    let (shared, sessions) = (&runtime.shared, &runtime.storage.sessions);
+    let mut now = handle.snapshot();
+    if now.status.state == SessionState::Running && expired.is_none() {
+        now = handle.refresh().await?;
+        expired = dead_holder(handle, &now).await?;
+    }
+    let mut seq = Seq::ZERO;
+    for attempt in 1.. {
+        let run = shared.effects.new_run_id();
+        let lease =
+            LeaseRequest::new(shared.config.holder.clone(), run).ttl(shared.config.lease_ttl).if_ready();
+        let mut commit = Commit::seal(&shared.effects, handle.id(), now.head);
+        if let Some(epoch) = expired {
+            commit = commit.trigger(Trigger::LeaseExpired(epoch));
+        }
+        if now.status.state != SessionState::Running
+            && input.is_some()
+            && let Some(patch) = changed_references(handle, &now)
+        {
+            commit = commit.event(NewEvent::updated(patch));
+        }
+        if let Some(Input { message, actor }) = input.clone() {
+            commit = commit.event(NewEvent::from(message).with_actor(actor));
+        }
+        commit = commit.trigger(Trigger::BeginRun(lease));
+        let committed = match sessions.settle(commit).await {
+            Ok(committed) => committed,
+            // Somebody else took over first, or the holder lives after all.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Conflict { .. } | ErrorKind::InvalidTransition { .. }
+                ) && expired.is_some()
+                    && attempt < ATTEMPTS =>
+            {
+                now = handle.refresh().await?;
+                expired = dead_holder(handle, &now).await?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        handle.note(&committed.session);
+        if input.take().is_some() {
+            seq = committed.last;
+        }
+        let own = |lease: &&Lease| lease.run == run;
+        let epoch = committed.epoch.or_else(|| committed.session.lease.as_ref().filter(own).map(|l| l.epoch));
+        if let Some(epoch) = epoch {
+            if expired.is_some() {
+                info!(session = %handle.id(), %epoch, "took over from a holder that was gone");
+            }
+            return Ok(Begun::Run(start(handle, slot, run, epoch, committed)));
+        }
+        now = handle.snapshot();
+        // The holder may have been found only by this commit; whether it is dead decides about one more.
+        expired = dead_holder(handle, &now).await?;
+        if expired.is_none() || attempt >= ATTEMPTS {
+            break;
+        }
+    }
+    Ok(Begun::Waiting(seq))
+}
+
+fn start(
+    handle: &SessionHandle,
+    slot: Slot,
+    run: crate::id::RunId,
+    epoch: Epoch,
+    committed: Committed,
+) -> Run {
+    let (sender, updates) = mpsc::unbounded_channel();
+    let cancel = watch::Sender::new(false);
+    let status = committed.session.status;
+    let driver = Driver::new(handle.clone(), run, epoch, committed.session, sender, cancel.subscribe());
+    tokio::spawn(driver.run(slot));
+    Run { updates, cancel, id: Some(run), stored: None, status }
+}
+
+/// The references that differ from the provider and the model that will be asked.
+fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
+    let provider = handle.runtime().active_provider();
+    let references = &now.attributes.references;
+    let mut patch = Patch::new();
+    for (name, value) in [("provider", provider.name()), ("model", provider.model())] {
+        if references.get(name).map(String::as_str) != Some(value) {
+            patch = patch.reference(name, value);
+        }
+    }
+    (!patch.is_empty()).then_some(patch)
+}
+
+/// The run's span, where the configuration wants spans.
+pub(crate) fn span_started(span: &str, name: &str) -> Option<NewEvent> {
+    let span: SpanId = span.parse().ok()?;
+    Some(NewEvent::of(&Body::SpanStarted(SpanStarted::new(span, name))).with_actor(Actor::SYSTEM))
+}
+
+/// The lease of the session's holder, where the store can prove that the holder is dead.
+async fn dead_holder(handle: &SessionHandle, now: &Session) -> Result<Option<Epoch>> {
+    let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
+        return Ok(None);
+    };
+    let pulse = handle.runtime().storage.sessions.pulse(handle.id(), lease.epoch).await?;
+    Ok(pulse.dead.then_some(lease.epoch))
+}
+
+/// What became of a holder that was watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// It is gone: dead, or without a sign of life for a whole ttl.
+    Gone(Epoch),
+    /// It gave a sign of life.
+    Alive,
+    /// The session is no longer run by it.
+    Released,
+}
+
+/// Watches the holder of a running session for a whole ttl, on this process's own clock; with `patience` for as long
+/// as it lives.
+pub(crate) async fn watch_holder(handle: &SessionHandle, now: &Session, patience: bool) -> Result<Watched> {
+    let sessions = &handle.runtime().storage.sessions;
+    let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
+        return Ok(Watched::Released);
+    };
+    let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
+    let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    let pulse = sessions.pulse(handle.id(), epoch).await?;
+    if pulse.dead {
+        return Ok(Watched::Gone(epoch));
+    }
+    let mut mark = (now.head, pulse.beat);
+    let mut since = Instant::now();
+    loop {
+        tokio::select! {
+            changed = sessions.changed(handle.id(), mark.0) => { changed?; }
+            () = sleep(pause) => {}
+        }
+        let now = handle.refresh().await?;
+        if now.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
+            return Ok(Watched::Released);
+        }
+        let pulse = sessions.pulse(handle.id(), epoch).await?;
+        if pulse.dead {
+            return Ok(Watched::Gone(epoch));
+        }
+        if (now.head, pulse.beat) != mark {
+            if !patience {
+                return Ok(Watched::Alive);
+            }
+            mark = (now.head, pulse.beat);
+            since = Instant::now();
+        } else if since.elapsed() >= ttl {
+            debug!(session = %handle.id(), %epoch, "the holder gave no sign of life for a whole ttl");
+            return Ok(Watched::Gone(epoch));
+        }
+    }
+}
+
+/// What a prompt is told that could start no run.
+pub(crate) fn stored(now: &Session, seq: Seq) -> Stored {
+    Stored { seq, holder: now.lease.as_ref().map(|lease| lease.holder.clone()), state: now.status.state }
+}

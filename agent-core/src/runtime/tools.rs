@@ -1,0 +1,81 @@
+//! The tools of all plugins, by name; calls that fail, panic or take too long become results.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::timeout;
+
+use crate::error::Result;
+use crate::id::check_text;
+use crate::json::RawJson;
+use crate::runtime::plugin::{Plugin, ToolContext};
+use crate::runtime::provider::ToolSpec;
+use crate::session::event::EVENT_MAX_BYTES;
+use crate::session::{ToolOutcome, ToolResult, ToolUse};
+
+/// The tools of all plugins.
+#[derive(Debug, Default)]
+pub(crate) struct Toolbox {
+    specs: Vec<ToolSpec>,
+    owners: HashMap<String, Arc<dyn Plugin>>,
+}
+
+impl Toolbox {
+    pub(crate) fn new(plugins: &[Arc<dyn Plugin>], faults: &mut Vec<String>) -> Self {
+        let mut toolbox = Self::default();
+        for plugin in plugins {
+            for spec in plugin.tools() {
+                faults.extend(check_text("tool name", &spec.name, 128).err().map(|error| error.to_string()));
+                if let Some(other) = toolbox.owners.insert(spec.name.clone(), plugin.clone()) {
+                    faults.push(format!(
+                        "tool {} is offered twice, by plugin {} and plugin {}",
+                        spec.name,
+                        other.name(),
+                        plugin.name()
+                    ));
+                }
+                toolbox.specs.push(spec);
+            }
+        }
+        toolbox
+    }
+
+    pub(crate) fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    /// Calls a tool; whatever happens comes back as its result.
+    pub(crate) async fn call(&self, call: &ToolUse, context: ToolContext, time: Duration) -> ToolResult {
+        let failed = |text: String| ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text));
+        let Some(plugin) = self.owners.get(&call.name) else {
+            let names: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+            return failed(format!("there is no such tool; there are: {}", names.join(", ")));
+        };
+        let work = isolated(async { plugin.call(&call.name, call.input.clone(), context).await });
+        match timeout(time, work).await {
+            Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(format!(
+                "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
+                output.get().len()
+            )),
+            Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output.compacted()),
+            Ok(Some(Err(error))) => failed(error.to_string()),
+            Ok(None) => failed("the tool panicked; whether it took effect is not known".to_owned()),
+            Err(_) => {
+                failed(format!("the tool took longer than {time:?}; whether it took effect is not known"))
+            }
+        }
+    }
+}
+
+/// A text as JSON.
+pub(crate) fn text_json(text: &str) -> RawJson {
+    RawJson::of(&text).unwrap_or_else(|_| RawJson::empty_object())
+}
+
+/// What a plugin's future gives; `None` where it panicked.
+pub(crate) async fn isolated<T>(work: impl Future<Output = Result<T>>) -> Option<Result<T>> {
+    AssertUnwindSafe(work).catch_unwind().await.ok()
+}

@@ -1,0 +1,11 @@
+//! What a model, a person or another system reads from a session.
+
+#[cfg(feature = "runtime")]
+mod assemble;
+#[cfg(feature = "runtime")]
+mod model_context;
+
+#[cfg(feature = "runtime")]
+pub use assemble::{ModelMessage, ModelToolResult};
+#[cfg(feature = "runtime")]
+pub use model_context::{ContextLimits, ModelContext};

@@ -1,0 +1,272 @@
+//! What a model is given from a session: the newest part of the visible history that fits, pair-safe.
+
+use std::collections::VecDeque;
+
+use crate::error::{ErrorKind, Result};
+use crate::id::{CommitId, Seq};
+use crate::page::Damaged;
+use crate::session::{Body, Event, ReadEvents, Session, SessionStore, SessionStoreExt};
+use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
+
+/// What of the history a model is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ContextLimits {
+    /// The most messages. A call and its result stay together, so the last exchange may have more.
+    pub messages: usize,
+    /// The most bytes of text. The last exchange is there in any case.
+    pub bytes: usize,
+    /// The most bytes of one tool's output; the middle of a longer one is left out.
+    pub tool_output_bytes: usize,
+}
+
+impl Default for ContextLimits {
+    fn default() -> Self {
+        Self { messages: 200, bytes: 512 << 10, tool_output_bytes: 64 << 10 }
+    }
+}
+
+impl ContextLimits {
+    /// At most so many messages and bytes.
+    pub fn new(messages: usize, bytes: usize) -> Self {
+        Self { messages, bytes, ..Self::default() }
+    }
+
+    /// Sets the most bytes of one tool's output.
+    #[must_use]
+    pub fn tool_output_bytes(mut self, bytes: usize) -> Self {
+        self.tool_output_bytes = bytes;
+        self
+    }
+}
+
+/// What a model is given from a session.
+///
+/// Read once at the start of a run, and kept up to date with what the run itself adds. It holds what the limits allow,
+/// however long the history is.
+#[derive(Clone, Debug)]
+pub struct ModelContext {
+    limits: ContextLimits,
+    system: Option<String>,
+    parts: VecDeque<Part>,
+    bytes: usize,
+    /// The input that is to be answered, where it lies before what was read.
+    asked: Option<Part>,
+    taken: Seq,
+    cut: bool,
+    damaged: Vec<Damaged>,
+}
+
+impl ModelContext {
+    /// Reads the newest part of a session's visible history, a page at a time, until the limits are met.
+    ///
+    /// Where older history is damaged, what is newer is given, and the damage [named](Self::damaged).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::read`].
+    pub async fn read<S>(store: &S, session: &Session, limits: ContextLimits) -> Result<Self>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let mut context = Self {
+            limits,
+            system: None,
+            parts: VecDeque::new(),
+            bytes: 0,
+            asked: None,
+            taken: session.taken.max(session.handled),
+            cut: false,
+            damaged: Vec::new(),
+        };
+        context.read_back(store, session).await?;
+        if session.system_prompt > Seq::ZERO
+            && let Some(event) = one_event(store, session, session.system_prompt).await?
+            && let Body::SystemMessage(prompt) = event.body()?
+        {
+            context.system = Some(prompt.text);
+        }
+        let is_asked = |part: &Part| matches!(part, Part::Input { seq, .. } if *seq == context.taken);
+        let asked = context.taken > session.visible_from && !context.parts.iter().any(is_asked);
+        if asked && let Some(event) = one_event(store, session, context.taken).await? {
+            context.asked = context.part(&event)?.filter(|part| matches!(part, Part::Input { .. }));
+        }
+        Ok(context)
+    }
+
+    async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<()>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let first =
+            ReadEvents::last(64).after(session.visible_from).max_bytes(self.limits.bytes.min(1 << 20));
+        let mut next = Some(first.before(session.head.next()));
+        let mut oldest_is_inside_commit = false;
+        while let Some(read) = next {
+            if self.is_full() {
+                self.cut = true;
+                break;
+            }
+            let page = match store.history_of(session, read).await {
+                Ok(page) => page,
+                Err(error) if *error.kind() == ErrorKind::Corrupt && !self.parts.is_empty() => {
+                    self.damaged.push(Damaged::new(format!("session {}", session.id), error.to_string()));
+                    self.cut = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            for event in page.events.iter().rev() {
+                // What cannot be read as its type is left out for the model, and stays in the log.
+                let Ok(part) = self.part(event) else { continue };
+                if let Some(taken) = taken_by(event) {
+                    self.parts.push_front(Part::Taken(taken));
+                }
+                if let Some(part) = part {
+                    self.bytes += part.size_bytes();
+                    self.parts.push_front(part);
+                    oldest_is_inside_commit = event.n > 1;
+                }
+            }
+            self.damaged.extend(page.damaged);
+            next = page.next;
+            if !self.damaged.is_empty() {
+                self.cut = true;
+                break;
+            }
+        }
+        if self.cut && oldest_is_inside_commit {
+            self.drop_cut_message();
+        }
+        Ok(())
+    }
+
+    /// Drops the rest of an agent's message whose beginning lies before what was read.
+    fn drop_cut_message(&mut self) {
+        while let Some(Part::Call { .. } | Part::Result(_)) = self.parts.front() {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(part) = self.parts.pop_front() {
+            self.bytes = self.bytes.saturating_sub(part.size_bytes());
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= self.limits.bytes || self.count() >= self.limits.messages
+    }
+
+    /// How many messages the parts come to, at most.
+    fn count(&self) -> usize {
+        self.parts.iter().filter(|part| !matches!(part, Part::Taken(_) | Part::Result(_))).count()
+    }
+
+    fn part(&self, event: &Event) -> Result<Option<Part>> {
+        Ok(self.part_of(event.body()?, event.seq, event.commit))
+    }
+
+    fn part_of(&self, body: Body, seq: Seq, commit: CommitId) -> Option<Part> {
+        Part::of(body, seq, commit, self.limits.bytes, self.limits.tool_output_bytes.min(self.limits.bytes))
+    }
+
+    /// Adds what the run itself has written, as if it had been read.
+    pub(crate) fn push(&mut self, body: Body, commit: CommitId) {
+        let Some(part) = self.part_of(body, Seq::ZERO, commit) else { return };
+        self.bytes += part.size_bytes();
+        self.parts.push_back(part);
+    }
+
+    /// The session's own system prompt, where it has one.
+    pub fn system(&self) -> Option<&str> {
+        self.system.as_deref()
+    }
+
+    /// Whether older history is left out.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// What could not be read.
+    pub fn damaged(&self) -> &[Damaged] {
+        &self.damaged
+    }
+
+    /// The conversation, within the limits.
+    ///
+    /// Every tool call has exactly one result right behind its message, and no result is without its call. It starts
+    /// with what a person said, wherever a person said anything.
+    pub fn messages(&self) -> Vec<ModelMessage> {
+        let mut blocks = assemble(&self.parts, self.taken);
+        let (mut count, mut bytes) = (0, 0);
+        let mut from = blocks.len();
+        for (at, block) in blocks.iter().enumerate().rev() {
+            count += block.len();
+            bytes += size(block);
+            let fits = count <= self.limits.messages && bytes <= self.limits.bytes;
+            if !fits && at + 1 < blocks.len() {
+                break;
+            }
+            from = at;
+        }
+        let cut = self.cut || from > 0;
+        let asked = blocks[..from].iter().rev().find(|block| is_input(block)).cloned();
+        let asked =
+            asked.or_else(|| self.asked.as_ref().and_then(|part| assemble([part], Seq::new(u64::MAX)).pop()));
+        blocks.drain(..from);
+        if cut {
+            match blocks.iter().position(is_input) {
+                Some(first) => drop(blocks.drain(..first)),
+                None => blocks.splice(..0, asked).for_each(drop),
+            }
+        }
+        blocks.into_iter().flatten().collect()
+    }
+
+    /// Drops what no longer fits, so that a long run does not grow.
+    pub(crate) fn trim(&mut self) {
+        let slack = 2;
+        while self.parts.len() > 1
+            && (self.count() > self.limits.messages * slack || self.bytes > self.limits.bytes * slack)
+        {
+            if matches!(self.parts.front(), Some(Part::Input { .. })) {
+                self.asked = self.parts.front().cloned();
+            }
+            self.drop_oldest();
+            self.cut = true;
+        }
+        if self.cut {
+            self.drop_cut_message();
+        }
+    }
+
+    /// The system prompt: the session's own, else the given one.
+    pub(crate) fn system_or(&self, default: Option<&str>) -> Option<String> {
+        let text = self.system.as_deref().or(default)?;
+        Some(shortened(text.to_owned(), self.limits.bytes))
+    }
+}
+
+fn size(block: &Block) -> usize {
+    block.iter().map(ModelMessage::size_bytes).sum()
+}
+
+fn is_input(block: &Block) -> bool {
+    matches!(block.first(), Some(ModelMessage::User(_)))
+}
+
+/// The last input that is taken up, or done with, by the change that an event made.
+fn taken_by(event: &Event) -> Option<Seq> {
+    let transition = event.transition().ok()??;
+    transition.taken.max(transition.handled)
+}
+
+async fn one_event<S>(store: &S, session: &Session, seq: Seq) -> Result<Option<Event>>
+where
+    S: SessionStore + ?Sized,
+{
+    let before = Seq::new(seq.get().saturating_sub(1));
+    let page = store.history_of(session, ReadEvents::first(1).after(before)).await?;
+    Ok(page.events.into_iter().next().filter(|event| event.seq == seq))
+}
