@@ -1,0 +1,96 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_core::{DeviceId, SessionId};
+use clap::{Parser, ValueEnum};
+
+/// A conversation that is there again when you come back.
+///
+/// What you type goes to the active session of the workspace that your device is bound to; the first start makes both.
+/// Everything is stored before it is answered, so you can end the program in any way and go on later. Several chats
+/// may be open on the same data at once: one of them answers at a time, and all see what is said.
+///
+/// The model is an offline one that repeats what you say. `!time` makes it call a tool that tells the time, `!sleep 5`
+/// one that waits five seconds.
+#[derive(Debug, Parser)]
+#[command(name = "chat", version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Keep the data in this folder [default: the user's data folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// Act as this device [default: the name of this host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<DeviceId>,
+
+    /// Keep the data in files, or in memory and only until the end
+    #[arg(long, value_enum, default_value_t = Store::Fs)]
+    pub(crate) store: Store,
+
+    /// Open this session rather than the one that was used last
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+
+    /// Wait so long before each word of an answer
+    #[arg(long, value_name = "MS", value_parser = millis, default_value = "0", hide = true)]
+    pub(crate) echo_delay_ms: Duration,
+
+    /// Take over from a chat that gave no sign of life for so long
+    #[arg(long, value_name = "MS", value_parser = millis, hide = true)]
+    pub(crate) lease_ttl_ms: Option<Duration>,
+}
+
+/// Where the data is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    /// In memory, until the program ends
+    Memory,
+    /// In files
+    Fs,
+}
+
+fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_millis)
+}
+
+/// The commands, as `/help` and `--help` list them.
+pub(crate) const COMMANDS: &str = "\
+  /history [N]  what was said in this session
+  /sessions     the sessions of this workspace
+  /new [TITLE]  begin a session
+  /switch N     go to session N of /sessions; an id, or its beginning, will do
+  /fork         go on in a copy of this session, and leave this one as it is
+  /clear        start this session's history anew
+  /wake         answer what waits for an answer
+  /help         this list
+  /quit         end the program, as Ctrl-D does
+
+Ctrl-C ends the answer, not the program. A text that begins with / is sent with another / before it.";
+
+const AFTER_HELP: &str = "\
+Commands:
+  /history [N]  what was said in this session
+  /sessions     the sessions of this workspace
+  /new [TITLE]  begin a session
+  /switch N     go to session N of /sessions; an id, or its beginning, will do
+  /fork         go on in a copy of this session, and leave this one as it is
+  /clear        start this session's history anew
+  /wake         answer what waits for an answer
+  /help         this list
+  /quit         end the program, as Ctrl-D does
+
+Where the input is no terminal, each line of it is sent and answered in turn. Answers go to standard output, all
+else to standard error.
+
+Examples:
+  chat
+  chat --data-dir ./notes --device laptop
+  printf 'hello\\n' | chat
+
+Exit codes:
+  0  all went well
+  1  something failed; standard error says what, and what to do
+  2  the command line is wrong
+  130, 143  ended by a signal";

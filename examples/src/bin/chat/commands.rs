@@ -1,0 +1,160 @@
+//! The commands that begin with a slash.
+
+use agent_core::{EventType, Patch, ReadEvents, SessionQuery, SessionState, SessionSummary, Timestamp, Title};
+
+use crate::args::COMMANDS;
+use crate::chat::{Chat, counted};
+use crate::screen::{cut, spoken};
+
+/// How much of the conversation `/history` shows.
+const HISTORY: usize = 50;
+/// How many sessions are listed, and looked through for the beginning of an id.
+const SESSIONS: usize = 100;
+
+/// What `/history` shows.
+const SHOWN: [EventType; 9] = [
+    EventType::USER_MESSAGE,
+    EventType::USER_INTERRUPT,
+    EventType::USER_DEFINE_OUTCOME,
+    EventType::USER_CUSTOM_TOOL_RESULT,
+    EventType::AGENT_MESSAGE,
+    EventType::AGENT_TOOL_USE,
+    EventType::AGENT_TOOL_RESULT,
+    EventType::AGENT_CUSTOM_TOOL_USE,
+    EventType::SYSTEM_MESSAGE,
+];
+
+impl Chat {
+    /// Does what a line asks for, here without its slash.
+    pub(crate) async fn command(&mut self, line: &str) {
+        let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let done = match (name, rest.trim()) {
+            ("history", rest) => self.history(rest).await,
+            ("sessions", "") => self.sessions().await,
+            ("new", title) => self.new_session(title).await,
+            ("switch", which) if !which.is_empty() => self.switch(which).await,
+            ("fork", "") => self.fork().await,
+            ("clear", "") => self.clear().await,
+            ("wake", "") => self.wake().await,
+            ("help", "") => {
+                self.screen.line(COMMANDS);
+                Ok(())
+            }
+            ("quit" | "exit", "") => {
+                self.quit();
+                Ok(())
+            }
+            _ => {
+                let text = format!("/{} is no command; /help lists them, and //{} is sent as a text", cut(line), cut(line));
+                self.refuse(&text);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.fail(&error);
+        }
+    }
+
+    async fn history(&mut self, count: &str) -> agent_core::Result<()> {
+        let count = count.parse().unwrap_or(HISTORY);
+        let now = self.handle.refresh().await?;
+        let read = ReadEvents::last(count).after(now.visible_from).kinds(SHOWN);
+        let page = self.handle.history(read).await?;
+        if page.next.is_some() {
+            self.screen.line(&format!("(what is older is shown by /history {})", count.saturating_mul(10)));
+        }
+        for damage in &page.damaged {
+            self.screen.line(&format!("({damage})"));
+        }
+        for line in page.events.iter().filter_map(spoken) {
+            self.screen.line(&line);
+        }
+        if page.events.is_empty() {
+            self.screen.line("(nothing was said yet)");
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> agent_core::Result<agent_core::Page<SessionSummary>> {
+        let query = SessionQuery::new().workspace(self.place.workspace.id).limit(SESSIONS);
+        self.place.agent.storage().sessions.list(query).await
+    }
+
+    async fn sessions(&mut self) -> agent_core::Result<()> {
+        let page = self.list().await?;
+        for (number, session) in (1..).zip(&page.items) {
+            let here = if session.id == self.handle.id() { '*' } else { ' ' };
+            let title = match &session.attributes.title {
+                Some(title) => title.text.as_str(),
+                None if session.id == self.place.workspace.main_session => "main",
+                None => "",
+            };
+            self.screen.line(&format!(
+                "{here}{number:>3}  {}  {}  {:>12}  {:<10} {title}",
+                session.id,
+                minute(session.last_active_at),
+                counted(session.counts.messages(), "message"),
+                session.status.state,
+            ));
+        }
+        for damage in &page.damaged {
+            self.screen.line(&format!("  !  {damage}"));
+        }
+        if page.next.is_some() {
+            self.screen.line(&format!("(the {SESSIONS} that were used last)"));
+        }
+        Ok(())
+    }
+
+    async fn new_session(&mut self, title: &str) -> agent_core::Result<()> {
+        let mut patch = Patch::new();
+        if !title.is_empty() {
+            patch = patch.title(Title::by_user(title));
+        }
+        let handle = self.place.agent.new_session(self.place.workspace.id, &patch).await?;
+        self.go_to(handle).await;
+        Ok(())
+    }
+
+    async fn switch(&mut self, which: &str) -> agent_core::Result<()> {
+        let page = self.list().await?;
+        let number = which.parse::<usize>().ok().and_then(|number| page.items.get(number.checked_sub(1)?));
+        let found: Vec<_> = match number {
+            Some(session) => vec![session.id],
+            None => page.items.iter().map(|s| s.id).filter(|id| id.to_string().starts_with(which)).collect(),
+        };
+        match (found.as_slice(), which.parse()) {
+            ([id], _) => self.go_to(self.place.agent.session(*id).await?).await,
+            (_, Ok(id)) => self.go_to(self.place.agent.session(id).await?).await,
+            ([], _) => self.refuse(&format!("there is no session {}; /sessions lists them", cut(which))),
+            _ => self.refuse(&format!("several sessions begin with {}; give more of the id", cut(which))),
+        }
+        Ok(())
+    }
+
+    async fn fork(&mut self) -> agent_core::Result<()> {
+        let handle = self.handle.fork(None).await?;
+        self.go_to(handle).await;
+        Ok(())
+    }
+
+    async fn clear(&mut self) -> agent_core::Result<()> {
+        self.handle.clear().await?;
+        self.own_head();
+        self.screen.note("(the history was cleared; the log keeps it)");
+        Ok(())
+    }
+
+    async fn wake(&mut self) -> agent_core::Result<()> {
+        match self.handle.wake().await? {
+            Some(run) => self.show(run).await,
+            None => self.screen.note("(nothing waits, or another is at it)"),
+        }
+        Ok(())
+    }
+}
+
+/// A time, to the minute.
+fn minute(at: Timestamp) -> String {
+    at.to_string().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
+}

@@ -1,0 +1,106 @@
+//! Where the lines come from: a terminal with line editing, or a pipe.
+
+use std::io::BufRead;
+use std::sync::mpsc as threads;
+use std::thread;
+
+use rustyline::error::ReadlineError;
+use rustyline::{Config, DefaultEditor, ExternalPrinter};
+use tokio::sync::mpsc;
+
+/// What came in.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A line, without its end.
+    Line(String),
+    /// Ctrl-C at the prompt.
+    Interrupt,
+    /// The end of the input.
+    End,
+    /// Input that cannot be used, and why. More may follow.
+    Bad(String),
+}
+
+/// Reads lines in a thread of its own, one at a time, each when it is asked for.
+pub(crate) struct Reader {
+    asks: threads::Sender<()>,
+    lines: mpsc::Receiver<Input>,
+    waiting: bool,
+}
+
+/// Prints above the prompt while a line is edited.
+pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
+
+const PROMPT: &str = "> ";
+
+impl Reader {
+    /// Reads from the terminal. `history` is what the arrow keys bring back, oldest first.
+    pub(crate) fn terminal(history: Vec<String>) -> Result<(Self, Option<Printer>), ReadlineError> {
+        let config = Config::builder().auto_add_history(true).build();
+        let mut editor = DefaultEditor::with_config(config)?;
+        for line in history {
+            editor.add_history_entry(line)?;
+        }
+        // A terminal that cannot do it gets plain output.
+        let printer = editor.create_external_printer().ok().map(|mut printer| -> Printer {
+            Box::new(move |text| {
+                let _ = printer.print(text);
+            })
+        });
+        let reader = Self::spawn(move || match editor.readline(PROMPT) {
+            Ok(line) => Input::Line(line),
+            Err(ReadlineError::Interrupted) => Input::Interrupt,
+            Err(ReadlineError::Eof) => Input::End,
+            Err(error) => Input::Bad(format!("the terminal cannot be read: {error}")),
+        });
+        Ok((reader, printer))
+    }
+
+    /// Reads from a pipe or a file.
+    pub(crate) fn pipe() -> Self {
+        let (mut stdin, mut number) = (std::io::stdin().lock(), 0u64);
+        Self::spawn(move || {
+            let mut line = Vec::new();
+            number += 1;
+            match stdin.read_until(b'\n', &mut line) {
+                Ok(0) => return Input::End,
+                Ok(_) => {}
+                Err(error) => return Input::Bad(format!("standard input cannot be read: {error}")),
+            }
+            if line.last() == Some(&b'\n') {
+                line.pop();
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+            }
+            match String::from_utf8(line) {
+                Ok(line) => Input::Line(line),
+                Err(_) => Input::Bad(format!("line {number} is not UTF-8 text; it was left out")),
+            }
+        })
+    }
+
+    fn spawn(mut read: impl FnMut() -> Input + Send + 'static) -> Self {
+        let (asks, asked) = threads::channel();
+        let (sender, lines) = mpsc::channel(1);
+        // Not joined: a thread that waits for the keyboard ends with the process.
+        thread::spawn(move || {
+            while asked.recv().is_ok() {
+                if sender.blocking_send(read()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { asks, lines, waiting: false }
+    }
+
+    /// The next line. May be dropped and called again; no line is lost.
+    pub(crate) async fn next(&mut self) -> Input {
+        if !self.waiting && self.asks.send(()).is_ok() {
+            self.waiting = true;
+        }
+        let input = self.lines.recv().await.unwrap_or(Input::End);
+        self.waiting = false;
+        input
+    }
+}

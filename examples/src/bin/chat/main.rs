@@ -1,0 +1,31 @@
+//! A conversation that survives anything: the main job of the library, on its offline model.
+
+mod args;
+mod chat;
+mod commands;
+mod input;
+mod offline;
+mod open;
+mod screen;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Args;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let code = match open::open(&args, terminal).await {
+        Ok(chat) => chat.run().await,
+        Err(error) => {
+            // Where standard error is gone there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "chat: {}", open::told(&error));
+            1
+        }
+    };
+    ExitCode::from(code)
+}

@@ -1,0 +1,99 @@
+//! The model and the tools of this example: all offline, so that the first run needs no key.
+
+use std::time::Duration;
+
+use agent_core::runtime::{
+    EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, StopReason,
+    ToolContext, ToolSpec, Usage,
+};
+use agent_core::transcript::ModelMessage;
+use agent_core::{Effects, Error, ErrorKind, RawJson, Result, async_trait};
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+
+/// Repeats what the person says; of `!time` and `!sleep SECONDS` it makes a tool call instead.
+#[derive(Debug)]
+pub(crate) struct OfflineModel(EchoProvider);
+
+impl OfflineModel {
+    /// Waits so long before each word.
+    pub(crate) fn new(delay: Duration) -> Self {
+        Self(EchoProvider::new().delay(delay))
+    }
+}
+
+#[async_trait]
+impl LlmProvider for OfflineModel {
+    fn name(&self) -> &str {
+        "offline"
+    }
+
+    fn model(&self) -> &str {
+        "echo"
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        let answer = match request.messages.last() {
+            Some(ModelMessage::User(text)) => match tool_call(text)? {
+                Some(call) => ModelEvent::ToolUse(call),
+                None => return self.0.generate(request).await,
+            },
+            Some(ModelMessage::ToolResults(results)) => {
+                let told: Vec<_> = results.iter().map(|result| result.output.get()).collect();
+                ModelEvent::Text(format!("The tool says {}.", told.join(", ")))
+            }
+            _ => return self.0.generate(request).await,
+        };
+        let done = ModelEvent::done(StopReason::EndTurn, Usage::default());
+        Ok(futures::stream::iter([Ok(answer), Ok(done)]).boxed())
+    }
+}
+
+/// The tool call that a text asks for.
+fn tool_call(text: &str) -> Result<Option<ModelCall>> {
+    let mut words = text.split_whitespace();
+    Ok(match (words.next(), words.next().map(str::parse::<f64>)) {
+        (Some("!time"), None) => Some(ModelCall::new("", "clock", RawJson::empty_object())),
+        (Some("!sleep"), Some(Ok(seconds))) => Some(ModelCall::new("", "sleep", RawJson::of(&Sleep { seconds })?)),
+        _ => None,
+    })
+}
+
+/// What the tool `sleep` is given.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sleep {
+    seconds: f64,
+}
+
+/// Tells the time, and waits.
+#[derive(Debug)]
+pub(crate) struct Tools(pub(crate) Effects);
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "offline tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![
+            ToolSpec::new("clock", "Tells the time in UTC."),
+            ToolSpec::new("sleep", "Waits so many seconds, `seconds`."),
+        ]
+    }
+
+    async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
+        match tool {
+            "clock" => RawJson::of(&self.0.now()),
+            "sleep" => {
+                let Sleep { seconds } = input.to()?;
+                let time = Duration::try_from_secs_f64(seconds).map_err(|source| {
+                    Error::new(ErrorKind::InvalidInput, format!("cannot wait {seconds} seconds")).with_source(source)
+                })?;
+                tokio::time::sleep(time).await;
+                RawJson::of(&format!("waited {seconds} s"))
+            }
+            _ => Err(Error::new(ErrorKind::Provider, format!("there is no tool {tool}"))),
+        }
+    }
+}

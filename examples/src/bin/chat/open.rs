@@ -1,0 +1,101 @@
+//! From the command line to an open session.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use agent_core::runtime::{AgentBuilder, AgentRuntime, Config, SessionHandle};
+use agent_core::{Body, DeviceId, Effects, EventType, MemoryStore, ReadEvents, SessionQuery, Storage};
+use agent_storage_fs::FsStore;
+
+use crate::args::{Args, Store};
+use crate::chat::{Chat, Place};
+use crate::input::Reader;
+use crate::offline::{OfflineModel, Tools};
+use crate::screen::Screen;
+
+/// How many of one's own lines the arrow keys bring back.
+const LINES: usize = 200;
+
+/// Opens the stores, the agent and the session, and says where it all is.
+pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Error>> {
+    let device = match &args.device {
+        Some(device) => device.clone(),
+        None => host_name()?,
+    };
+    let (storage, data) = storage(args).await?;
+    let effects = Effects::default();
+    let mut config = Config::default().holder(format!("chat on {device}, process {}", std::process::id()));
+    if let Some(ttl) = args.lease_ttl_ms {
+        config = config.lease_ttl(ttl);
+    }
+    let agent = AgentBuilder::new(config)
+        .with_llm(Arc::new(OfflineModel::new(args.echo_delay_ms)))
+        .with_plugin(Arc::new(Tools(effects.clone())))
+        .with_storage(storage)
+        .with_effects(effects)
+        .build()?;
+    let handle = session(&agent, &device, args).await?;
+    let (reader, printer) = if terminal {
+        Reader::terminal(own_lines(&handle).await?)?
+    } else {
+        (Reader::pipe(), None)
+    };
+    let workspace = agent.workspaces().load(handle.snapshot().workspace).await?;
+    let place = Place { agent, workspace, device, data };
+    Ok(Chat::new(place, handle, reader, Screen::new(terminal, printer))?)
+}
+
+async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
+    if args.store == Store::Memory {
+        return Ok((MemoryStore::new().into(), "memory, until the end".to_owned()));
+    }
+    let folder = match &args.data_dir {
+        Some(folder) => folder.clone(),
+        None => FsStore::default_root()?,
+    };
+    let shown = folder.display().to_string();
+    Ok((FsStore::open(folder).await?.into(), shown))
+}
+
+/// The session that was asked for; else the one of the device's workspace that was used last.
+async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> agent_core::Result<SessionHandle> {
+    if let Some(id) = args.session {
+        return agent.session(id).await;
+    }
+    let main = agent.open(device).await?;
+    let query = SessionQuery::new().workspace(main.snapshot().workspace).limit(1);
+    match agent.storage().sessions.list(query).await?.items.first() {
+        Some(last) if last.id != main.id() => agent.session(last.id).await,
+        _ => Ok(main),
+    }
+}
+
+/// What people said in the session, for the arrow keys.
+async fn own_lines(handle: &SessionHandle) -> agent_core::Result<Vec<String>> {
+    let after = handle.snapshot().visible_from;
+    let read = ReadEvents::last(LINES).after(after).kinds([EventType::USER_MESSAGE]);
+    let page = handle.history(read).await?;
+    let text = |body| match body {
+        Body::UserMessage(message) => Some(message.text),
+        _ => None,
+    };
+    Ok(page.events.iter().filter_map(|event| event.body().ok().and_then(text)).collect())
+}
+
+/// The host's name as a device; `cli` where it has none that will do.
+fn host_name() -> agent_core::Result<DeviceId> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.parse().or_else(|_| "cli".parse())
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

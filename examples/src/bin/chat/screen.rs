@@ -1,0 +1,147 @@
+//! What the program prints, and where: answers to standard output, all else to standard error unless a person reads
+//! both.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use agent_core::session::Body;
+use agent_core::{Event, Role, ToolOutcome};
+
+use crate::input::Printer;
+
+/// The two outputs.
+pub(crate) struct Screen {
+    /// Whether a person reads it on a terminal.
+    terminal: bool,
+    printer: Option<Printer>,
+    /// Whether the last line of the answer is not ended yet.
+    open: bool,
+    closed: bool,
+}
+
+impl Screen {
+    pub(crate) fn new(terminal: bool, printer: Option<Printer>) -> Self {
+        Self { terminal, printer, open: false, closed: false }
+    }
+
+    /// Whether nobody reads the answers any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// A piece of an answer.
+    pub(crate) fn answer(&mut self, piece: &str) {
+        let Some(last) = piece.chars().last() else { return };
+        let piece = if self.terminal { visible(piece) } else { piece.into() };
+        self.put(&piece);
+        self.open = last != '\n';
+    }
+
+    /// Ends the line that an answer has begun.
+    pub(crate) fn end_answer(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.put("\n");
+        }
+    }
+
+    /// A line that a command was asked for.
+    pub(crate) fn line(&mut self, text: &str) {
+        self.end_answer();
+        let text = if self.terminal { visible(text) } else { text.into() };
+        self.put(&format!("{text}\n"));
+    }
+
+    /// A line about what goes on.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.end_answer();
+        if self.terminal {
+            self.put(&format!("{}\n", visible(text)));
+        } else {
+            // Where standard error is gone there is nobody to tell.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// A line about what goes on, while a line may be being edited.
+    pub(crate) fn note_above(&mut self, text: &str) {
+        match &mut self.printer {
+            Some(printer) => printer(format!("{}\n", visible(text))),
+            None => self.note(text),
+        }
+    }
+
+    fn put(&mut self, text: &str) {
+        let mut out = io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            self.closed = true;
+        }
+    }
+}
+
+/// The text, with what would steer the terminal made visible.
+fn visible(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if steers(c) {
+            out.extend(c.escape_debug());
+        } else {
+            out.push(c);
+        }
+    }
+    out.into()
+}
+
+/// An event as a line of the conversation; `None` for what is no part of it.
+pub(crate) fn spoken(event: &Event) -> Option<String> {
+    // A payload that cannot be read is shown as that, not left out.
+    let body = match event.body() {
+        Ok(body) => body,
+        Err(error) => return Some(format!("({error})")),
+    };
+    let who = match (event.actor.role(), event.actor.name()) {
+        (Role::User, Some(name)) => name,
+        (Role::User, None) => "user",
+        (Role::Agent, _) => "agent",
+        _ => "system",
+    };
+    Some(match body {
+        Body::UserMessage(message) | Body::UserDefineOutcome(message) | Body::AgentMessage(message) => {
+            format!("{who}: {}", message.text)
+        }
+        Body::SystemMessage(message) => format!("system: {}", message.text),
+        Body::UserInterrupt(_) => format!("{who} interrupts"),
+        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => called(&call.name, call.input.get()),
+        Body::AgentToolResult(result) | Body::UserCustomToolResult(result) => {
+            gave(result.outcome, result.output.get())
+        }
+        Body::SessionHistoryCleared(_) => "(the history was cleared)".to_owned(),
+        _ => return None,
+    })
+}
+
+/// A tool call as a line.
+pub(crate) fn called(name: &str, input: &str) -> String {
+    let input = if input == "{}" { String::new() } else { format!(" {}", cut(input)) };
+    format!("  [{name}{input}]")
+}
+
+/// A tool's result as a line.
+pub(crate) fn gave(outcome: ToolOutcome, output: &str) -> String {
+    match outcome {
+        ToolOutcome::Ok => format!("  [-> {}]", cut(output)),
+        _ => format!("  [-> {outcome}: {}]", cut(output)),
+    }
+}
+
+/// The text, shortened to what fits a line.
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 100;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &text[..at]).into(),
+        None => text.into(),
+    }
+}
