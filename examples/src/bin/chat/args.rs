@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 /// The model is an offline one that repeats what you say. `!time` makes it call a tool that tells the time, `!sleep 5`
 /// one that waits five seconds.
 #[derive(Debug, Parser)]
-#[command(name = "chat", version, after_help = AFTER_HELP)]
+#[command(name = "chat", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Keep the data in this folder [default: the user's data folder]
     #[arg(long, value_name = "DIR")]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     pub(crate) device: Option<DeviceId>,
 
     /// Keep the data in files, or in memory and only until the end
-    #[arg(long, value_enum, default_value_t = Store::Fs)]
+    #[arg(long, value_enum, default_value_t = Store::Memory)]
     pub(crate) store: Store,
 
     /// Open this session rather than the one that was used last

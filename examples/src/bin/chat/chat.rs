@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::runtime::{AgentRuntime, Input as Said, Run, RunOutcome, SessionHandle, Stored, Update};
-use agent_core::{Actor, Body, DeviceId, Event, Role, RunId, Seq, SessionState, Workspace};
+use agent_core::{
+    Actor, AgentRuntime, Body, DeviceId, Event, Input as Said, Role, Run, RunId, RunOutcome, Seq,
+    SessionHandle, SessionState, Stored, Update, Workspace,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,6 +1,6 @@
 //! The commands that begin with a slash.
 
-use agent_core::{EventType, Patch, ReadEvents, SessionQuery, SessionState, SessionSummary, Timestamp, Title};
+use agent_core::{EventType, Patch, ReadEvents, SessionQuery, SessionSummary, Timestamp, Title};
 
 use crate::args::COMMANDS;
 use crate::chat::{Chat, counted};
@@ -45,7 +45,11 @@ impl Chat {
                 Ok(())
             }
             _ => {
-                let text = format!("/{} is no command; /help lists them, and //{} is sent as a text", cut(line), cut(line));
+                let text = format!(
+                    "/{} is no command; /help lists them, and //{} is sent as a text",
+                    cut(line),
+                    cut(line)
+                );
                 self.refuse(&text);
                 Ok(())
             }

@@ -58,11 +58,11 @@ impl Reader {
 
     /// Reads from a pipe or a file.
     pub(crate) fn pipe() -> Self {
-        let (mut stdin, mut number) = (std::io::stdin().lock(), 0u64);
+        let mut number = 0u64;
         Self::spawn(move || {
             let mut line = Vec::new();
             number += 1;
-            match stdin.read_until(b'\n', &mut line) {
+            match std::io::stdin().lock().read_until(b'\n', &mut line) {
                 Ok(0) => return Input::End,
                 Ok(_) => {}
                 Err(error) => return Input::Bad(format!("standard input cannot be read: {error}")),

@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
         Ok(chat) => chat.run().await,
         Err(error) => {
             // Where standard error is gone there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "chat: {}", open::told(&error));
+            let _ = writeln!(std::io::stderr(), "chat: {}", open::told(&*error));
             1
         }
     };

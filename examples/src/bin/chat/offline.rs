@@ -39,7 +39,7 @@ impl LlmProvider for OfflineModel {
                 None => return self.0.generate(request).await,
             },
             Some(ModelMessage::ToolResults(results)) => {
-                let told: Vec<_> = results.iter().map(|result| result.output.get()).collect();
+                let told: Vec<_> = results.iter().map(|result| result.output.as_str()).collect();
                 ModelEvent::Text(format!("The tool says {}.", told.join(", ")))
             }
             _ => return self.0.generate(request).await,
@@ -54,7 +54,9 @@ fn tool_call(text: &str) -> Result<Option<ModelCall>> {
     let mut words = text.split_whitespace();
     Ok(match (words.next(), words.next().map(str::parse::<f64>)) {
         (Some("!time"), None) => Some(ModelCall::new("", "clock", RawJson::empty_object())),
-        (Some("!sleep"), Some(Ok(seconds))) => Some(ModelCall::new("", "sleep", RawJson::of(&Sleep { seconds })?)),
+        (Some("!sleep"), Some(Ok(seconds))) => {
+            Some(ModelCall::new("", "sleep", RawJson::of(&Sleep { seconds })?))
+        }
         _ => None,
     })
 }
@@ -88,7 +90,8 @@ impl Plugin for Tools {
             "sleep" => {
                 let Sleep { seconds } = input.to()?;
                 let time = Duration::try_from_secs_f64(seconds).map_err(|source| {
-                    Error::new(ErrorKind::InvalidInput, format!("cannot wait {seconds} seconds")).with_source(source)
+                    Error::new(ErrorKind::InvalidInput, format!("cannot wait {seconds} seconds"))
+                        .with_source(source)
                 })?;
                 tokio::time::sleep(time).await;
                 RawJson::of(&format!("waited {seconds} s"))

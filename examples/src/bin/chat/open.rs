@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use agent_core::runtime::{AgentBuilder, AgentRuntime, Config, SessionHandle};
-use agent_core::{Body, DeviceId, Effects, EventType, MemoryStore, ReadEvents, SessionQuery, Storage};
-use agent_storage_fs::FsStore;
+use agent_core::{
+    AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, MemoryStore, ReadEvents,
+    SessionHandle, SessionQuery, Storage,
+};
 
 use crate::args::{Args, Store};
 use crate::chat::{Chat, Place};
@@ -35,11 +36,8 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
         .with_effects(effects)
         .build()?;
     let handle = session(&agent, &device, args).await?;
-    let (reader, printer) = if terminal {
-        Reader::terminal(own_lines(&handle).await?)?
-    } else {
-        (Reader::pipe(), None)
-    };
+    let (reader, printer) =
+        if terminal { Reader::terminal(own_lines(&handle).await?)? } else { (Reader::pipe(), None) };
     let workspace = agent.workspaces().load(handle.snapshot().workspace).await?;
     let place = Place { agent, workspace, device, data };
     Ok(Chat::new(place, handle, reader, Screen::new(terminal, printer))?)
@@ -49,12 +47,7 @@ async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
     if args.store == Store::Memory {
         return Ok((MemoryStore::new().into(), "memory, until the end".to_owned()));
     }
-    let folder = match &args.data_dir {
-        Some(folder) => folder.clone(),
-        None => FsStore::default_root()?,
-    };
-    let shown = folder.display().to_string();
-    Ok((FsStore::open(folder).await?.into(), shown))
+    Err("the file store is not there yet; give --store memory".into())
 }
 
 /// The session that was asked for; else the one of the device's workspace that was used last.
