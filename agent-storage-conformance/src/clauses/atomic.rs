@@ -1,0 +1,418 @@
+//! Contract 2: a write of many parts is seen whole or not at all, by every reader, also where its caller went away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agent_core::{
+    Body, Commit, ContentHash, ErrorKind, Expect, LeaseRequest, NewEvent, Purge, ReadEvents, Reason, RunEnd,
+    Seq, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{Stage, dropped_after, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Atomic:
+        x02_a_commit_of_many_events_is_seen_whole,
+        x02_a_creation_is_seen_whole,
+        a27_a_clearing_is_seen_whole,
+        x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing,
+        r06_a_message_and_its_run_happen_together,
+        r07_an_answer_and_the_end_of_its_run_happen_together,
+        x02_the_list_is_as_new_as_the_log (Needs::ImmediateLists),
+        x02_a_dropped_commit_is_whole_or_absent,
+        x02_a_dropped_creation_is_whole_or_absent,
+        x02_a_dropped_write_of_a_workspace_is_whole_or_absent,
+        x02_a_dropped_bind_is_whole_or_absent,
+        x02_dropped_reads_leave_the_store_usable,
+    ]
+}
+
+/// Reads, until the writer is done, and checks each time that nothing is seen half.
+async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool>) -> Checked<usize> {
+    let mut looks = 0;
+    loop {
+        let last_look = done.load(Ordering::Acquire);
+        let page = storage.sessions.read(id, ReadEvents::last(40)).await?;
+        let record = storage.sessions.load(id).await?;
+        let Some(last) = page.events.last() else {
+            return Err(Failure::new("a page", "at least the first event", "none"));
+        };
+        same("the last event seen is the last of its commit", &last.n, &last.of)?;
+        for pair in page.events.windows(2) {
+            same("events follow each other", &pair[1].seq, &pair[0].seq.next())?;
+            let follows = if pair[0].n == pair[0].of {
+                pair[1].n == 1
+            } else {
+                pair[1].commit == pair[0].commit && pair[1].n == pair[0].n + 1
+            };
+            holds_for("commits follow each other whole", &(pair[0].seq, pair[1].seq), follows)?;
+        }
+        let recent = record.recent.last().map(|commit| commit.last);
+        same("the record is at the end of a commit", &recent, &Some(record.head))?;
+        holds_for("the record is not older than the log", &(record.head, last.seq), record.head >= last.seq)?;
+        looks += 1;
+        if last_look {
+            return Ok(looks);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// X02: while one handle commits many events at a time, no reader on another sees a commit in part, and the record is
+/// never older than the log.
+async fn x02_a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    let done = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = handles[1..]
+        .iter()
+        .map(|storage| tokio::spawn(watch(storage.clone(), session.id, done.clone())))
+        .collect();
+    for round in 0..stage.settings.rounds.min(60) {
+        let events = (0..16).map(|n| NewEvent::user_message(format!("round {round} part {n}")));
+        session = handles[0].sessions.commit(stage.seal(&session).events(events)).await?.session;
+        tokio::task::yield_now().await;
+    }
+    done.store(true, Ordering::Release);
+    for reader in readers {
+        reader.await.map_err(|error| Failure::new("a reader", "an end", error))??;
+    }
+    Ok(())
+}
+
+/// X02: a session that comes to be together with its first messages is seen with all of them or not at all.
+async fn x02_a_creation_is_seen_whole(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    for _ in 0..stage.settings.rounds.min(40) {
+        let new = stage.session(&handles[0]).await?;
+        let id = new.id;
+        let events = (0..8).map(|n| NewEvent::user_message(format!("message {n}")));
+        let commit = Commit::create(&stage.effects, new).events(events);
+        let store = handles[0].sessions.clone();
+        let writer = tokio::spawn(async move { store.commit(commit).await });
+        loop {
+            match handles[1].sessions.load(id).await {
+                Ok(record) => {
+                    same("the messages in the record", &record.counts.user, &8)?;
+                    let events = own_events(&handles[1], id, 100).await?;
+                    same("the events", &(events.len() as u64), &record.head.get())?;
+                    break;
+                }
+                Err(error) => {
+                    holds_for(
+                        "before it is there, it is NotFound",
+                        &error,
+                        *error.kind() == ErrorKind::NotFound,
+                    )?;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        writer.await.map_err(|error| Failure::new("the writer", "an end", error))??;
+    }
+    Ok(())
+}
+
+/// A27: a reader sees the history before a clearing or after it: the counts and the start of what is visible fit.
+async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    let done = Arc::new(AtomicBool::new(false));
+    let (reader, id, stop) = (handles[1].clone(), session.id, done.clone());
+    let task = tokio::spawn(async move {
+        loop {
+            let last_look = stop.load(Ordering::Acquire);
+            let seen = reader.sessions.load(id).await?;
+            // Five messages at a time: the clearing is one event, and nothing else is in the log.
+            let expected = if seen.visible_from == seen.head { 0 } else { 5 };
+            same("the messages counted", &seen.counts.user, &expected)?;
+            if last_look {
+                return Ok::<_, Failure>(());
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let first = stage.seal(&session).event(NewEvent::history_cleared());
+    session = handles[0].sessions.commit(first).await?.session;
+    for _ in 0..stage.settings.rounds.min(40) {
+        let events = (0..5).map(|n| NewEvent::user_message(format!("message {n}")));
+        session = handles[0].sessions.commit(stage.seal(&session).events(events)).await?.session;
+        let clear = stage.seal(&session).event(NewEvent::history_cleared());
+        session = handles[0].sessions.commit(clear).await?.session;
+        same("what is visible", &(session.counts.messages(), session.pending), &(0, 0))?;
+    }
+    done.store(true, Ordering::Release);
+    task.await.map_err(|error| Failure::new("the reader", "an end", error))?
+}
+
+/// X02, R04: where the last of many steps is refused, none was taken.
+async fn x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let session = stage.say(&storage, &session, "before").await?.session;
+    let events = own_events(&storage, session.id, 100).await?;
+    let many = || (0..20).map(|n| NewEvent::user_message(format!("message {n}")));
+    let call = NewEvent::tool_use("c".parse()?, "ls", agent_core::RawJson::empty_object());
+    let bad = NewEvent::new("user.message".parse()?, agent_core::RawJson::parse("{\"no\":\"text\"}")?);
+    let commits = [
+        stage.seal(&session).events(many()).trigger(Trigger::Resume),
+        stage.seal(&session).events(many()).event(bad),
+        stage.seal(&session).events(many()).event(call.clone()).event(call),
+        stage
+            .seal(&session)
+            .events(many())
+            .trigger(Trigger::Delete(Reason::UserDeleted))
+            .event(NewEvent::user_message("?")),
+        stage.seal(&session).events(many()).trigger(Trigger::EndRun(RunEnd::Interrupted)),
+    ];
+    for commit in commits {
+        let result = storage.sessions.commit(commit).await;
+        refused!(
+            "a commit with a bad last step",
+            result,
+            ErrorKind::InvalidTransition { .. } | ErrorKind::InvalidInput
+        )?;
+        same("the record", &storage.sessions.load(session.id).await?, &session)?;
+        same("the log", &own_events(&storage, session.id, 100).await?, &events)?;
+        storage = stage.reopen(storage).await?;
+    }
+    let new = stage.session(&storage).await?;
+    let id = new.id;
+    let create = Commit::create(&stage.effects, new).events(many()).trigger(Trigger::Resume);
+    refused!(
+        "a creation with a bad last step",
+        storage.sessions.commit(create).await,
+        ErrorKind::InvalidTransition { .. }
+    )?;
+    refused!("the session", storage.sessions.load(id).await, ErrorKind::NotFound)?;
+    Ok(())
+}
+
+/// R06: a message and the beginning of its run are one commit of one event.
+async fn r06_a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let run = stage.effects.new_run_id();
+    let bad = LeaseRequest::new("", run);
+    let commit = stage.seal(&session).event(NewEvent::user_message("hi")).trigger(Trigger::BeginRun(bad));
+    refused!("a run without a holder", storage.sessions.commit(commit).await, ErrorKind::InvalidInput)?;
+    same("the session", &storage.sessions.load(session.id).await?, &session)?;
+    let (running, _) = stage.begin_run(&storage, &session, "hi").await?;
+    same("the state", &running.status.state, &SessionState::Running)?;
+    same("the events", &running.head, &session.head.next())
+}
+
+/// R07: an answer and the end of its run are one commit of one event, and what it answered is done with.
+async fn r07_an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
+    let commit = stage
+        .seal_run(&running, run)
+        .event(NewEvent::agent_message("hello"))
+        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let idle = storage.sessions.commit(commit).await?.session;
+    same("the events", &idle.head, &running.head.next())?;
+    same("the state", &idle.status.to_string().as_str(), &"idle (end_turn)")?;
+    same("what waits", &(idle.pending, idle.handled), &(0, running.last_input))?;
+    let last = own_events(&storage, session.id, 10).await?.pop();
+    let body = last.map(|event| event.body()).transpose()?;
+    same("the last event", &body, &Some(Body::AgentMessage(agent_core::Message::new("hello"))))
+}
+
+/// X02: once a commit is acknowledged, the list shows what it did, as the log does.
+async fn x02_the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    for n in 0..stage.settings.rounds.min(30) {
+        session = stage.say(&handles[0], &session, &format!("message {n}")).await?.session;
+        let page = handles[1].sessions.list(SessionQuery::new()).await?;
+        let expected = agent_core::SessionSummary::from(&session);
+        same("the session in the list", &page.items, &vec![expected])?;
+    }
+    Ok(())
+}
+
+/// The most polls that a sweep of dropped futures tries before it gives up.
+const SWEEP: usize = 200;
+
+/// X02: a commit whose future is dropped after any number of polls happened whole or not at all, or still happens;
+/// the same commit sent again settles it, and the store is usable.
+async fn x02_a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    for polls in 0..SWEEP {
+        let commit = stage.seal(&session).events((0..5).map(|n| NewEvent::user_message(format!("part {n}"))));
+        stage.note(format_args!("the next commit is dropped after {polls} polls"));
+        let ended = dropped_after(storage.sessions.commit(commit.clone()), polls).await;
+        if polls % 2 == 0 {
+            storage = stage.reopen(storage).await?;
+        }
+        let now = storage.sessions.load(session.id).await?;
+        let whole = now.head.get() == session.head.get() + 5;
+        holds_for("all five events or none", &now.head, whole || now.head == session.head)?;
+        let done = storage.sessions.commit(commit.clone()).await?;
+        let place = (Seq::new(session.head.get() + 1), Seq::new(session.head.get() + 5));
+        same("where the commit stands when sent again", &(done.first, done.last), &place)?;
+        let events = own_events(&storage, session.id, 1000).await?;
+        let own = events.iter().filter(|event| event.commit == commit.id).count();
+        same("how often its events stand in the log", &own, &5)?;
+        session = storage.sessions.load(session.id).await?;
+        if let Some(ended) = ended {
+            same("a commit that was answered was applied", &done.last, &ended?.last)?;
+            return stage.say(&storage, &session, "usable").await.map(drop);
+        }
+    }
+    Err(Failure::new("a commit", format_args!("an answer within {SWEEP} polls"), "none"))
+}
+
+/// X02: as for a commit, for one that creates a session.
+async fn x02_a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for polls in 0..SWEEP {
+        let new = stage.session(&storage).await?;
+        let commit = Commit::create(&stage.effects, new).event(NewEvent::user_message("hello"));
+        stage.note(format_args!("the next creation is dropped after {polls} polls"));
+        let ended = dropped_after(storage.sessions.commit(commit.clone()), polls).await;
+        match storage.sessions.load(commit.session).await {
+            Ok(record) => same("the messages of what is there", &record.counts.user, &1)?,
+            Err(error) => {
+                holds_for("what is not there is NotFound", &error, *error.kind() == ErrorKind::NotFound)?;
+            }
+        }
+        let done = storage.sessions.commit(commit.clone()).await?;
+        let events = own_events(&storage, commit.session, 10).await?;
+        same("its events", &(events.len() as u64), &done.last.get())?;
+        if let Some(ended) = ended {
+            return ended.map(drop).map_err(Failure::from);
+        }
+    }
+    Err(Failure::new("a creation", format_args!("an answer within {SWEEP} polls"), "none"))
+}
+
+/// X02: a creation, a change, a configuration and a deletion of a workspace whose futures are dropped.
+async fn x02_a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let store = &storage.workspaces;
+    let mut all_ended = false;
+    for polls in 0..SWEEP {
+        stage.note(format_args!("the next writes are dropped after {polls} polls"));
+        let new = stage.workspace("dropped");
+        let created = dropped_after(store.put(new.clone(), Expect::Absent), polls).await.is_some();
+        let mut now = match store.load(new.id).await {
+            Ok(now) => now,
+            Err(error) => {
+                holds_for("what is not there is NotFound", &error, *error.kind() == ErrorKind::NotFound)?;
+                match store.put(new.clone(), Expect::Absent).await {
+                    Ok(now) => now,
+                    // It happened after all, a moment later.
+                    Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                        store.load(new.id).await?
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        same("the name", &now.name, &new.name)?;
+        let changed = now.clone().with_name("changed");
+        let put = dropped_after(store.put(changed, Expect::Is(now.revision)), polls).await.is_some();
+        // A put behind it tells when the dropped one has come to its end.
+        let end = store.put(store.load(new.id).await?.with_description("end"), Expect::Any).await?;
+        let steps = end.revision.get() - now.revision.get();
+        holds_for("the change happened once or not at all", &end, steps == 1 || steps == 2)?;
+        now = store.load(new.id).await?;
+        holds_for(
+            "the name is the old or the new",
+            &now.name,
+            now.name == "dropped" || now.name == "changed",
+        )?;
+        let text = "a = 1\n".to_owned();
+        let saved = dropped_after(store.save_config(new.id, Some(text.clone()), Expect::Absent), polls).await;
+        let seen = store.load_config(new.id).await?;
+        holds_for(
+            "the configuration is whole or none",
+            &seen,
+            seen.as_ref().is_none_or(|seen| *seen == text),
+        )?;
+        store.save_config(new.id, Some("b = 2\n".to_owned()), Expect::Any).await?;
+        let hash = ContentHash::of("b = 2\n");
+        let last = store.save_config(new.id, None, Expect::Is(hash)).await;
+        if let Err(error) = &last {
+            let late = matches!(error.kind(), ErrorKind::Conflict { .. }) && saved.is_none();
+            holds_for("only a dropped write may come in between", error, late)?;
+        }
+        let deleted = dropped_after(store.delete(new.id), polls).await.is_some();
+        store.delete(new.id).await?;
+        refused!("what was deleted", store.load(new.id).await, ErrorKind::Deleted)?;
+        all_ended = created && put && saved.is_some() && deleted;
+        if all_ended {
+            break;
+        }
+    }
+    holds_for(format_args!("all end within {SWEEP} polls"), &all_ended, all_ended)?;
+    same("those that are left", &store.list(WorkspaceQuery::new()).await?.items.len(), &0)
+}
+
+/// X02: a bind and an unbinding whose futures are dropped.
+async fn x02_a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let (device, kept) = (stage.device("laptop")?, stage.device("kept")?);
+    let other = stage.effects.new_workspace_id();
+    storage.bindings.bind(&kept, other, Expect::Absent).await?;
+    for polls in 0..SWEEP {
+        stage.note(format_args!("the next binds are dropped after {polls} polls"));
+        let workspace = stage.effects.new_workspace_id();
+        let bound = dropped_after(storage.bindings.bind(&device, workspace, Expect::Absent), polls).await;
+        let seen = storage.bindings.resolve(&device).await?;
+        holds_for("bound to it or to none", &seen, seen.is_none_or(|seen| seen == workspace))?;
+        let winner = storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+        same("bound again", &winner, &workspace)?;
+        let unbound = dropped_after(storage.bindings.unbind(&device), polls).await;
+        while storage.bindings.unbind(&device).await? {}
+        same("another device", &storage.bindings.resolve(&kept).await?, &Some(other))?;
+        if bound.is_some() && unbound.is_some() {
+            return Ok(());
+        }
+        // What still happens behind a dropped unbinding or bind must not disturb the next round.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        storage.bindings.unbind(&device).await?;
+    }
+    Err(Failure::new("a bind", format_args!("an answer within {SWEEP} polls"), "none"))
+}
+
+/// X02: reads, lists, waits and purges that are dropped at any point leave the store as it was, and usable.
+async fn x02_dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let session = stage.fill(&storage, &session, 20).await?;
+    let delete = stage.seal(&session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let other = stage.new_session(&storage).await?;
+    for polls in 0..20 {
+        let store = &storage.sessions;
+        drop(dropped_after(store.load(session.id), polls).await);
+        drop(dropped_after(store.read(session.id, ReadEvents::last(5)), polls).await);
+        drop(dropped_after(store.list(SessionQuery::new()), polls).await);
+        drop(dropped_after(store.beat(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.pulse(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.purge(Purge::new(session.id, session.head)), polls).await);
+        // This one never ends by itself: nobody writes.
+        let waiting = tokio::time::timeout(
+            std::time::Duration::from_millis(5),
+            dropped_after(store.changed(session.id, session.head), polls.min(2)),
+        );
+        drop(waiting.await);
+        same("the record", &store.load(session.id).await?, &session)?;
+    }
+    stage.say(&storage, &other, "usable").await?;
+    let events = own_events(&storage, session.id, 100).await?;
+    same("its events", &(events.len() as u64), &session.head.get())?;
+    let deleted = storage.sessions.commit(delete).await?.session;
+    for polls in 0..20 {
+        drop(dropped_after(storage.sessions.purge(Purge::new(session.id, deleted.head)), polls).await);
+        same("the tombstone", &storage.sessions.load(session.id).await?, &deleted)?;
+    }
+    storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
+    same("its events after the purge", &own_events(&storage, session.id, 100).await?.len(), &0)
+}

@@ -1,0 +1,328 @@
+//! Devices and their bindings: what the trait promises besides the contracts.
+
+use std::collections::BTreeSet;
+
+use agent_core::{Binding, BindingQuery, DeviceId, ErrorKind, Expect, Storage, WorkspaceId, WorkspaceQuery};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{Stage, race, split};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Bindings:
+        a15_an_unknown_device_is_bound_to_none,
+        a16_the_last_bind_wins,
+        a16_a_bind_that_expects_another_changes_nothing,
+        a18_a_first_contact_never_moves_a_binding,
+        a16_unbinding_says_whether_it_was_bound,
+        a17_all_devices_of_a_workspace_are_unbound_and_no_other,
+        a17_x03_unbinding_a_workspace_never_erases_a_newer_bind,
+        a16_x03_binds_of_many_devices_never_lose_each_other,
+        a17_bindings_are_listed_by_device_and_by_workspace,
+        x05_a15_hostile_device_ids_are_kept_apart,
+        a01_x05_bad_device_ids_never_reach_a_store,
+        x05_cursors_of_other_queries_are_refused,
+    ]
+}
+
+/// All bindings, by pages.
+pub(super) async fn all_bindings(storage: &Storage, query: BindingQuery) -> Checked<Vec<Binding>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = storage.bindings.list(query.clone().cursor(cursor)).await?;
+        if page.items.len() > query.limit {
+            return Err(Failure::new(
+                "a page of bindings",
+                format_args!("at most {}", query.limit),
+                page.items.len(),
+            ));
+        }
+        found.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// A15: a device that was never bound is bound to none; that is no error.
+async fn a15_an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let device = stage.device("never seen")?;
+    same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
+    same("whether it was bound", &storage.bindings.unbind(&device).await?, &false)?;
+    same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
+}
+
+/// A16: with `Expect::Any` the last bind wins, and binding to what is bound already is fine.
+async fn a16_the_last_bind_wins(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let device = stage.device("laptop")?;
+    for _ in 0..5 {
+        let workspace = stage.effects.new_workspace_id();
+        for expect in [Expect::Any, Expect::Any, Expect::Is(workspace), Expect::Absent] {
+            let bound = storage.bindings.bind(&device, workspace, expect).await?;
+            same("what is bound then", &bound, &workspace)?;
+        }
+        storage = stage.reopen(storage).await?;
+        same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(workspace))?;
+    }
+    same("the number of bindings", &all_bindings(&storage, BindingQuery::new()).await?.len(), &1)
+}
+
+/// A16: a rebind whose expectation does not hold is a `Conflict`, also for a device that is not bound.
+async fn a16_a_bind_that_expects_another_changes_nothing(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let device = stage.device("laptop")?;
+    let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
+    let unbound = storage.bindings.bind(&device, ids[0], Expect::Is(ids[1])).await;
+    refused!("a rebind of an unbound device", unbound, ErrorKind::Conflict { .. })?;
+    same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
+    storage.bindings.bind(&device, ids[0], Expect::Absent).await?;
+    let other = storage.bindings.bind(&device, ids[2], Expect::Is(ids[1])).await;
+    refused!("a rebind that expects another workspace", other, ErrorKind::Conflict { .. })?;
+    same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(ids[0]))?;
+    storage.bindings.bind(&device, ids[2], Expect::Is(ids[0])).await?;
+    same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(ids[2]))
+}
+
+/// A18: a bind that expects none returns the winner's workspace where there is one, and leaves it.
+async fn a18_a_first_contact_never_moves_a_binding(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let device = stage.device("phone")?;
+    let (first, second) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
+    same("the first contact", &handles[0].bindings.bind(&device, first, Expect::Absent).await?, &first)?;
+    same("the second contact", &handles[1].bindings.bind(&device, second, Expect::Absent).await?, &first)?;
+    same("what it is bound to", &handles[0].bindings.resolve(&device).await?, &Some(first))
+}
+
+/// A16: an unbound device is bound to none, and can be bound again.
+async fn a16_unbinding_says_whether_it_was_bound(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let device = stage.device("laptop")?;
+    let workspace = stage.effects.new_workspace_id();
+    storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+    same("whether it was bound", &storage.bindings.unbind(&device).await?, &true)?;
+    storage = stage.reopen(storage).await?;
+    same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
+    same("whether it was bound", &storage.bindings.unbind(&device).await?, &false)?;
+    same("bound again", &storage.bindings.bind(&device, workspace, Expect::Absent).await?, &workspace)
+}
+
+/// A17: all devices of a workspace are unbound in one step, and counted; those of others stay.
+async fn a17_all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let (left, kept) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
+    for n in 0..20 {
+        let to = if n % 2 == 0 { left } else { kept };
+        storage.bindings.bind(&stage.device(&format!("device {n}"))?, to, Expect::Absent).await?;
+    }
+    same("how many were unbound", &storage.bindings.unbind_workspace(left).await?, &10)?;
+    same("how many were unbound the second time", &storage.bindings.unbind_workspace(left).await?, &0)?;
+    storage = stage.reopen(storage).await?;
+    for n in 0..20 {
+        let bound = storage.bindings.resolve(&stage.device(&format!("device {n}"))?).await?;
+        same(format_args!("device {n}"), &bound, &(n % 2 == 1).then_some(kept))?;
+    }
+    Ok(())
+}
+
+/// A17, X03: a device that is bound elsewhere while its former workspace is unbound stays bound there: in either order
+/// that is the outcome.
+async fn a17_x03_unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let (old, new) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
+        let device = stage.device(&format!("device {round}"))?;
+        handles[0].bindings.bind(&device, old, Expect::Any).await?;
+        let (unbinder, binder) = (handles[0].bindings.clone(), handles[1].bindings.clone());
+        let moved = device.clone();
+        let tasks: [futures::future::BoxFuture<'static, agent_core::Result<()>>; 2] = [
+            Box::pin(async move { unbinder.unbind_workspace(old).await.map(drop) }),
+            Box::pin(async move { binder.bind(&moved, new, Expect::Any).await.map(drop) }),
+        ];
+        let (_, failed) = split(race(tasks).await?);
+        holds_for("neither fails", &failed, failed.is_empty())?;
+        let bound = handles[round % 2].bindings.resolve(&device).await?;
+        same(format_args!("round {round}: what the device is bound to"), &bound, &Some(new))?;
+    }
+    Ok(())
+}
+
+/// A16, X03: binds of different devices from several handles never lose each other.
+async fn a16_x03_binds_of_many_devices_never_lose_each_other(stage: &Stage) -> Checked {
+    let handles = stage.handles(4).await?;
+    let count = stage.settings.rounds.min(64);
+    let workspace = stage.effects.new_workspace_id();
+    let devices: Vec<DeviceId> =
+        (0..count).map(|n| stage.device(&format!("device {n:03}"))).collect::<Checked<_>>()?;
+    let results = race(devices.iter().cloned().enumerate().map(|(n, device)| {
+        let store = handles[n % 4].bindings.clone();
+        async move { store.bind(&device, workspace, Expect::Absent).await }
+    }))
+    .await?;
+    let (_, failed) = split(results);
+    holds_for("no bind fails", &failed, failed.is_empty())?;
+    let listed = all_bindings(&handles[0], BindingQuery::new().limit(7)).await?;
+    let expected: Vec<_> = devices.into_iter().map(|device| Binding::new(device, workspace)).collect();
+    same("all bindings", &listed, &expected)
+}
+
+/// A17: bindings are listed in the order of the devices' bytes, by pages, and looked up from the workspace's side.
+async fn a17_bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
+    let mut expected = BTreeSet::new();
+    for n in 0..30 {
+        let device = stage.device(["laptop", "Äpfel", "phone", "~", "a b", "電話"][n % 6])?;
+        let device: DeviceId = format!("{device}{n}").parse()?;
+        storage.bindings.bind(&device, ids[n % 3], Expect::Absent).await?;
+        expected.insert(Binding::new(device, ids[n % 3]));
+    }
+    for limit in [1, 2, 7, 29, 30, 100] {
+        let all = all_bindings(&storage, BindingQuery::new().limit(limit)).await?;
+        same(format_args!("all, {limit} a page"), &all, &expected.iter().cloned().collect())?;
+        for id in &ids {
+            let some = all_bindings(&storage, BindingQuery::new().workspace(*id).limit(limit)).await?;
+            let own: Vec<_> = expected.iter().filter(|b| b.workspace == *id).cloned().collect();
+            same(format_args!("those of a workspace, {limit} a page"), &some, &own)?;
+        }
+    }
+    Ok(())
+}
+
+/// Device ids that a careless store would take for a path, for structure, or for each other.
+fn hostile_devices() -> Vec<String> {
+    let mut devices: Vec<String> = [
+        "../../x",
+        "..",
+        ".",
+        "/",
+        "/etc/passwd",
+        "C:\\x",
+        "con",
+        "a/b",
+        "a\\b",
+        "a b",
+        " a",
+        "a ",
+        "a.",
+        "a",
+        "A",
+        "'",
+        "\"",
+        "`",
+        "[bindings]",
+        "a = 1",
+        "#",
+        "a=\"b\"",
+        "\\u0041",
+        "%2e%2e",
+        "%",
+        "*",
+        "?",
+        "~",
+        "$HOME",
+        "'; drop table bindings; --",
+        "caf\u{e9}",
+        "cafe\u{301}",
+        "한국어",
+        "\u{1112}\u{1161}\u{11ab}",
+        "👩‍👩‍👧",
+        "\u{feff}a",
+        "\u{202e}a",
+        "null",
+        "0",
+        "-1",
+        "1e5",
+        "true",
+        "{}",
+        "a,b",
+        "a\u{a0}b",
+        "a\u{2028}b",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    devices.push("x".repeat(512));
+    devices.push(format!("{}y", "x".repeat(511)));
+    devices.push("é".repeat(256));
+    devices
+}
+
+/// X05, A15: any text is a device, is handed back byte for byte, and is no other device.
+async fn x05_a15_hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut expected = BTreeSet::new();
+    for text in hostile_devices() {
+        let device = stage.device(&text)?;
+        let workspace = stage.effects.new_workspace_id();
+        let bound = storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+        same(format_args!("binding the device {text:?}"), &bound, &workspace)?;
+        expected.insert(Binding::new(device, workspace));
+    }
+    storage = stage.reopen(storage).await?;
+    for binding in &expected {
+        let bound = storage.bindings.resolve(&binding.device).await?;
+        same(format_args!("the device {:?}", binding.device), &bound, &Some(binding.workspace))?;
+    }
+    let listed = all_bindings(&storage, BindingQuery::new().limit(3)).await?;
+    same("all bindings", &listed, &expected.iter().cloned().collect())?;
+    for binding in &expected {
+        same("whether it was bound", &storage.bindings.unbind(&binding.device).await?, &true)?;
+    }
+    same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
+}
+
+/// A01, X05: an id that is empty, too long or holds control characters is no id, so that no store ever sees it.
+async fn a01_x05_bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
+    let long = "x".repeat(10_000);
+    for text in ["", "a\0b", "a\nb", "\u{7f}", "\u{85}", &long] {
+        refused!(format_args!("the device id {text:?}"), text.parse::<DeviceId>(), ErrorKind::InvalidInput)?;
+    }
+    for text in ["", "../../x", "DEFAULT", "00000000000000000000000000000000", &long] {
+        refused!(
+            format_args!("the workspace id {text:?}"),
+            text.parse::<WorkspaceId>(),
+            ErrorKind::InvalidInput
+        )?;
+    }
+    let storage = stage.open().await?;
+    let page = storage.workspaces.list(WorkspaceQuery::new()).await?;
+    same("the workspaces of an untouched store", &page.items.len(), &0)
+}
+
+/// X05: a cursor leads on in its own query and in no other.
+async fn x05_cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.effects.new_workspace_id();
+    for n in 0..3 {
+        storage.bindings.bind(&stage.device(&format!("device {n}"))?, workspace, Expect::Absent).await?;
+        stage.new_session(&storage).await?;
+    }
+    let bindings = storage.bindings.list(BindingQuery::new().limit(1)).await?.next;
+    let sessions = storage.sessions.list(agent_core::SessionQuery::new().limit(1)).await?.next;
+    let workspaces = storage.workspaces.list(WorkspaceQuery::new().limit(1)).await?.next;
+    for cursor in [&bindings, &sessions, &workspaces] {
+        holds_for("a list of three leads on after one", cursor, cursor.is_some())?;
+    }
+    let other = BindingQuery::new().workspace(workspace).cursor(bindings.clone());
+    refused!("another query", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
+    let other = BindingQuery::new().cursor(sessions.clone());
+    refused!("a cursor of sessions", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
+    let other = agent_core::SessionQuery::new().label("a", "b").cursor(sessions);
+    refused!("another filter", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
+    let other = agent_core::SessionQuery::new().cursor(workspaces.clone());
+    refused!("a cursor of workspaces", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
+    let other = WorkspaceQuery::new().with_deleting().cursor(workspaces);
+    refused!("another filter", storage.workspaces.list(other).await, ErrorKind::InvalidInput)?;
+    for text in ["c1.", "c1.0000000000000000.", "c1.zz.", "c1.0123456789abcdef.not a key"] {
+        let cursor = Some(text.parse()?);
+        let sessions = agent_core::SessionQuery::new().cursor(cursor.clone());
+        refused!("a made-up cursor", storage.sessions.list(sessions).await, ErrorKind::InvalidInput)?;
+        let bindings = BindingQuery::new().cursor(cursor.clone());
+        refused!("a made-up cursor", storage.bindings.list(bindings).await, ErrorKind::InvalidInput)?;
+        let workspaces = WorkspaceQuery::new().cursor(cursor);
+        refused!("a made-up cursor", storage.workspaces.list(workspaces).await, ErrorKind::InvalidInput)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,538 @@
+//! What is stored comes back byte for byte: any text, any number, any type, any field; in the order of the sequence,
+//! whatever the clock says.
+
+use agent_core::session::{Interrupt, SpanCompleted, SpanStarted};
+use agent_core::{
+    Access, ActionId, Actor, Body, Commit, Decision, ErrorKind, Event, EventType, LeaseRequest, Message,
+    NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role, SessionId, Storage, SystemMessage,
+    Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, Wake,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{START, Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Content:
+        x05_a22_r14_any_text_comes_back_byte_for_byte,
+        x05_ten_mebibytes_come_back_byte_for_byte,
+        n16_x05_numbers_of_any_size_are_not_rewritten,
+        o03_n16_unknown_types_and_fields_are_kept,
+        o03_o22_every_known_type_round_trips,
+        a40_nothing_is_stored_that_was_not_said,
+        r14_who_said_it_is_kept,
+        x07_r14_the_order_is_the_sequence_when_the_clock_steps_back,
+        x07_x05_times_at_both_ends_are_kept,
+        n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept,
+        r19_n14_f10_a_change_touches_only_what_it_names,
+        o20_resources_are_replaced_as_a_whole,
+        a25_a26_the_system_prompt_and_the_metadata_outlive_clearing,
+        r03_a_record_says_where_a_session_came_from,
+        x05_a_title_of_a_person_is_not_replaced_by_a_made_up_one,
+    ]
+}
+
+/// Commits one event per text, by several commits, and reads all back after reopening.
+async fn round_trip(stage: &Stage, events: Vec<NewEvent>) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let first = session.head;
+    for part in events.chunks(7) {
+        let commit = stage.seal(&session).events(part.iter().cloned());
+        session = storage.sessions.commit(commit).await?.session;
+    }
+    for _ in 0..2 {
+        let stored = own_events(&storage, session.id, 5).await?;
+        let stored: Vec<&Event> = stored.iter().filter(|event| event.seq > first).collect();
+        same("the number of events", &stored.len(), &events.len())?;
+        for (event, said) in stored.iter().zip(&events) {
+            same("the type", &event.kind, &said.kind)?;
+            same(format_args!("the payload of event {}", event.seq), event.data.get(), said.data.get())?;
+            same("the further fields", &event.extra, &said.extra)?;
+        }
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// Texts that a careless store changes, cuts or takes for structure.
+fn hostile_texts() -> Vec<String> {
+    let mut texts: Vec<String> = [
+        "",
+        " ",
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n\n",
+        "\t",
+        "\0",
+        "a\0b",
+        "\u{1}\u{2}\u{1b}[31m\u{7f}",
+        "line\r\nline\rline\n",
+        "## User",
+        "## System\n\nobey",
+        "---",
+        "---\nformat: 2\n---\n",
+        "\\## User",
+        "\\\\",
+        "{\"seq\":1}",
+        "}\n{",
+        "\"",
+        "'",
+        "'; drop table events; --",
+        "%s%n",
+        "$1",
+        "${HOME}",
+        "\u{feff}bom",
+        "\u{fffe}\u{ffff}",
+        "\u{202e}right to left",
+        "e\u{301} and \u{e9}",
+        "한국어 안녕하세요",
+        "\u{1112}\u{1161}\u{11ab}\u{1100}",
+        "👩‍👩‍👧‍👦 🇰🇷 👍🏽",
+        "\u{10ffff}",
+        "\u{d7ff}\u{e000}",
+        "a\u{300}\u{301}\u{302}\u{303}\u{304}\u{305}",
+        "\u{2028}\u{2029}\u{85}",
+        "﷽",
+        "null",
+        "NaN",
+        "-0",
+        "1e999",
+        "ends with a backslash \\",
+        "  leading and trailing  ",
+        "\u{0}",
+        "é".repeat(300).as_str(),
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    // A character across every boundary of a block.
+    for size in [511, 4095, 8191, 65_535] {
+        texts.push(format!("{}한", "x".repeat(size)));
+    }
+    texts.push((0..0x300u32).filter_map(char::from_u32).collect());
+    texts
+}
+
+/// X05, A22, R14: any text, as a message of a person, of the agent or of the system.
+async fn x05_a22_r14_any_text_comes_back_byte_for_byte(stage: &Stage) -> Checked {
+    let texts = hostile_texts();
+    let mut events: Vec<NewEvent> = Vec::new();
+    for text in &texts {
+        events.push(NewEvent::user_message(text.as_str()));
+        events.push(NewEvent::agent_message(text.as_str()));
+        events.push(NewEvent::of(&Body::SystemMessage(SystemMessage::injected(text.as_str()))));
+    }
+    round_trip(stage, events.clone()).await?;
+    // And the typed view gives the text itself.
+    for (event, text) in events.iter().step_by(3).zip(&texts) {
+        let message: Message = event.data.to()?;
+        same("the text", &message.text, text)?;
+    }
+    Ok(())
+}
+
+/// X05: 10 MiB in one message, of characters of every width.
+async fn x05_ten_mebibytes_come_back_byte_for_byte(stage: &Stage) -> Checked {
+    let text = "aé한👍\n\"\\\u{0}".repeat((10 << 20) / 14);
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let commit = stage.seal(&session).event(NewEvent::user_message(text.as_str()));
+    let done = storage.sessions.commit(commit).await?;
+    let after = stage.say(&storage, &done.session, "short").await?;
+    for _ in 0..2 {
+        let page = storage.sessions.read(session.id, ReadEvents::first(10).after(session.head)).await?;
+        let Some(event) = page.events.first() else {
+            return Err(Failure::new("a page with one large event", "that event", "an empty page"));
+        };
+        let message: Message = event.data.to()?;
+        holds_for("the text is the same", &message.text.len(), message.text == text)?;
+        let page = storage.sessions.read(session.id, ReadEvents::last(1)).await?;
+        same("the event after it", &page.events.first().map(|event| event.seq), &Some(after.last))?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+fn custom(kind: &str, json: &str) -> Checked<NewEvent> {
+    Ok(NewEvent::new(kind.parse()?, RawJson::parse(json)?))
+}
+
+/// N16, X05: numbers of any size and any spelling, the order and repetition of keys, and escapes stay as they were.
+async fn n16_x05_numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked {
+    let mut events = Vec::new();
+    for json in [
+        "0",
+        "-0",
+        "-0.0",
+        "1.0",
+        "1.10",
+        "1E5",
+        "1e+5",
+        "1e-400",
+        "1e400",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-9223372036854775809",
+        "123456789012345678901234567890.123456789012345678901234567890",
+        "0.1",
+        "9007199254740993",
+        "{\"b\":1,\"a\":2,\"b\":3}",
+        "{\"\":\"\",\" \":\" \"}",
+        "[]",
+        "{}",
+        "null",
+        "true",
+        "\"\"",
+        "\"\\u0000\\ud83d\\ude00\\/\\b\"",
+        "\"\\ud800 alone\"",
+        "[[[[[[[[[[1e1]]]]]]]]]]",
+        "{\"seq\":7,\"crc\":\"x\",\"data\":{}}",
+    ] {
+        events.push(custom("x.app.value", json)?);
+        events.push(custom("x.app.nested", &format!("{{\"value\":{json},\"again\":[{json},{json}]}}"))?);
+    }
+    let metadata =
+        RawJson::parse("{\"cost\":0.1000000000000000055511151231257827,\"id\":123456789012345678901}")?;
+    events.push(NewEvent::of(&Body::UserMessage(Message::new("priced").with_metadata("bill", metadata))));
+    round_trip(stage, events).await
+}
+
+/// O03, N16: types and fields that this version does not know are kept byte for byte and in their order; events of a
+/// known type keep unknown fields of their payload too.
+async fn o03_n16_unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
+    let mut events = vec![
+        custom("x.app.anything", "[1,{\"deep\":[null]}]")?,
+        custom("user.gesture", "{\"kind\":\"wave\"}")?,
+        custom("agent.dream", "\"of sheep\"")?,
+        custom("user.message", "{\"text\":\"hi\",\"colour\":\"red\",\"big\":1e400}")?,
+        custom("user.message", "{\"big\":18446744073709551616,\"text\":\"order\"}")?,
+        custom(&format!("x.{}", "y".repeat(126)), "{}")?,
+    ];
+    for (name, value) in [
+        ("x_trace", "\"4bf92f3577b34da6\""),
+        ("priority", "1.50"),
+        ("key with spaces", "{\"z\":1,\"a\":2}"),
+        ("", "null"),
+        ("한", "[1e400]"),
+    ] {
+        let with = NewEvent::user_message("with a field").with_extra(name, RawJson::parse(value)?);
+        events.push(with.with_extra("second", RawJson::parse("\"after it\"")?));
+    }
+    round_trip(stage, events).await
+}
+
+/// O03, O22: every event type that the library knows, in a conversation that has them all.
+async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (call, span) = ("call 1".parse::<agent_core::CallId>()?, "span 1".parse::<agent_core::SpanId>()?);
+    let (custom_call, action) = ("call 2".parse::<agent_core::CallId>()?, "call 2".parse::<ActionId>()?);
+    let run = stage.effects.new_run_id();
+    let input = RawJson::parse("{\"path\":\"/tmp\"}")?;
+    let mut said = vec![
+        Body::UserDefineOutcome(Message::new("a green build")),
+        Body::SystemMessage(SystemMessage::custom("You are brief.")),
+        Body::UserMessage(Message::new("go")),
+    ];
+    let begin = stage
+        .seal(&session)
+        .events(said.iter().map(NewEvent::of))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+    let running = storage.sessions.commit(begin).await?.session;
+    let work = vec![
+        Body::SpanStarted(SpanStarted::new(span.clone(), "model")),
+        Body::AgentThinking(Message::new("hm")),
+        Body::AgentMessage(Message::new("I look.")),
+        Body::AgentToolUse(ToolUse::new(call.clone(), "list", input.clone())),
+        Body::AgentToolResult(ToolResult::new(call, ToolOutcome::Ok, RawJson::parse("[\"a\"]")?)),
+        Body::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Ok)),
+        Body::AgentCustomToolUse(ToolUse::new(custom_call.clone(), "ask", input)),
+    ];
+    let question = agent_core::PendingAction::new(action, agent_core::ActionKind::ToolResult, "");
+    let commit = stage
+        .seal_run(&running, run)
+        .events(work.iter().map(NewEvent::of))
+        .trigger(Trigger::EndRun(agent_core::RunEnd::Await(question)));
+    let waiting = storage.sessions.commit(commit).await?.session;
+    said.extend(work);
+    let rest = vec![
+        Body::UserCustomToolResult(ToolResult::new(custom_call, ToolOutcome::Ok, RawJson::parse("1.0")?)),
+        Body::UserInterrupt(Interrupt::new("stop")),
+        Body::SessionUpdated(Patch::new().title(Title::by_user("All types")).label("k", "v")),
+        Body::SessionWakeScheduled(Wake::new("daily", START)),
+        Body::SessionChildCreated(agent_core::session::ChildCreated::new(session.id)),
+        Body::SessionChildIdle(
+            agent_core::session::ChildIdle::new(session.id, session.status).with_result("ok"),
+        ),
+        Body::SessionStatusIdle(agent_core::session::Note::new("rest")),
+        Body::SessionHistoryCleared(agent_core::session::Note::default()),
+    ];
+    let end =
+        storage.sessions.commit(stage.seal(&waiting).events(rest.iter().map(NewEvent::of))).await?.session;
+    said.extend(rest);
+    storage = stage.reopen(storage).await?;
+    let stored = own_events(&storage, session.id, 4).await?;
+    let stored: Vec<_> = stored.iter().filter(|event| event.seq > session.head).collect();
+    same("the number of events", &stored.len(), &said.len())?;
+    for (event, body) in stored.iter().zip(&said) {
+        same("the event's body", &event.body()?, body)?;
+        same("the event's type", &event.kind, &body.kind())?;
+    }
+    same("the record", &storage.sessions.load(session.id).await?, &end)?;
+    // A decision on a tool call is the one kind of answer that this conversation did not need.
+    let answer = Body::UserToolConfirmation(ToolConfirmation::new("call".parse()?, Decision::Deny));
+    same("a confirmation", &Body::parse(&answer.kind(), &answer.to_json())?, &answer)
+}
+
+/// A40: a log holds what was said and nothing else: no counts of tokens, no times, no names that nobody gave.
+async fn a40_nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
+    let end = stage
+        .seal_run(&running, run)
+        .event(NewEvent::agent_message("hello"))
+        .trigger(Trigger::EndRun(agent_core::RunEnd::Completed(agent_core::Reason::EndTurn)));
+    storage.sessions.commit(end).await?;
+    let stored = own_events(&storage, session.id, 10).await?;
+    let said: Vec<_> = stored.iter().skip(1).map(|event| (event.kind.as_str(), event.data.get())).collect();
+    let expected = vec![("user.message", "{\"text\":\"hi\"}"), ("agent.message", "{\"text\":\"hello\"}")];
+    same("a chat turn is two events of what was said", &said, &expected)?;
+    holds_for("no event has further fields", &stored, stored.iter().all(|event| event.extra.is_empty()))
+}
+
+/// R14: the author of each event is kept: that of the commit, or its own; with any name.
+async fn r14_who_said_it_is_kept(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let mut actors = vec![Actor::USER, Actor::AGENT, Actor::SYSTEM];
+    for name in ["alice", "al:ice", "한국어", "a b", "\"", "x".repeat(256).as_str(), "'; --"] {
+        for role in [Role::User, Role::Agent, Role::System] {
+            actors.push(Actor::named(role, name)?);
+        }
+    }
+    let of_commit = Actor::named(Role::User, "writer")?;
+    let events = actors.iter().map(|actor| NewEvent::user_message("x").with_actor(actor.clone()));
+    let commit =
+        stage.seal(&session).actor(of_commit.clone()).events(events).event(NewEvent::user_message("y"));
+    storage.sessions.commit(commit).await?;
+    storage = stage.reopen(storage).await?;
+    let stored = own_events(&storage, session.id, 100).await?;
+    let seen: Vec<_> = stored.iter().skip(1).map(|event| event.actor.clone()).collect();
+    actors.push(of_commit);
+    same("the authors", &seen, &actors)
+}
+
+async fn say_at(storage: &Storage, stage: &Stage, id: SessionId, at: Timestamp, text: &str) -> Checked {
+    let seen = storage.sessions.load(id).await?.head;
+    let commit = Commit::new(stage.effects.new_commit_id(), id, at, seen).event(NewEvent::user_message(text));
+    storage.sessions.commit(commit).await?;
+    Ok(())
+}
+
+fn texts(events: &[Event]) -> Checked<Vec<String>> {
+    let messages = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
+    messages.map(|event| Ok(event.data.to::<Message>()?.text)).collect()
+}
+
+/// X07, R14: events that were sealed by clocks that step back are read in the order in which they were committed, in
+/// both directions; each keeps its time; last activity never steps back.
+async fn x07_r14_the_order_is_the_sequence_when_the_clock_steps_back(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let id = stage.new_session(&storage).await?.id;
+    let offsets = [0i64, -1, 5_000_000, -86_400_000_000, 3, 3, -3_600_000_000, 86_400_000_000, 0];
+    let expected: Vec<_> = (0..offsets.len()).map(|n| format!("message {n}")).collect();
+    let mut latest = storage.sessions.load(id).await?.last_active_at;
+    for (offset, text) in offsets.iter().zip(&expected) {
+        let at = START.plus_micros(*offset);
+        say_at(&storage, stage, id, at, text).await?;
+        latest = latest.max(at);
+        let record = storage.sessions.load(id).await?;
+        same("when it was last active", &record.last_active_at, &latest)?;
+        same("when it was last changed, by that writer's clock", &record.updated_at, &at)?;
+    }
+    for _ in 0..2 {
+        let events = own_events(&storage, id, 4).await?;
+        same("the messages", &texts(&events)?, &expected)?;
+        let newest = storage.sessions.read(id, ReadEvents::last(3)).await?;
+        same("the newest three", &texts(&newest.events)?, &expected[expected.len() - 3..].to_vec())?;
+        let times: Vec<_> = events.iter().skip(1).map(|event| event.at).collect();
+        same("their times", &times, &offsets.map(|offset| START.plus_micros(offset)).to_vec())?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// X07, X05: the earliest and the latest time that there is are kept to the microsecond.
+async fn x07_x05_times_at_both_ends_are_kept(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let id = stage.new_session(&storage).await?.id;
+    let times = [
+        Timestamp::MIN,
+        Timestamp::MAX,
+        Timestamp::UNIX_EPOCH,
+        Timestamp::from_micros(-1),
+        START.plus_micros(1),
+    ];
+    for at in times {
+        say_at(&storage, stage, id, at, "now").await?;
+    }
+    storage = stage.reopen(storage).await?;
+    let events = own_events(&storage, id, 2).await?;
+    let seen: Vec<_> = events.iter().skip(1).map(|event| event.at).collect();
+    same("the times", &seen, &times.to_vec())?;
+    same("when it was last active", &storage.sessions.load(id).await?.last_active_at, &Timestamp::MAX)
+}
+
+/// N01, N20, N12, O01, R22: labels, references, metadata, title and resources come back as they were said, at creation
+/// and later, in the record and in lists.
+async fn n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let resource = Resource::new("repository", "https://example.org/a.git?x=1#y", "/work/ä b")
+        .with_access(Access::Write);
+    let patch = Patch::new()
+        .title(Title::by_user("Küche \"1\" 한국어"))
+        .label("user", "alice")
+        .label("project", "p/1")
+        .label("objective", "ünïcode = \"x\"")
+        .label("module", "'; --")
+        .reference("agent", "coder@3")
+        .reference("environment", "env-1")
+        .reference("model", "any/model:latest")
+        .reference("policy", "strict")
+        .reference("model_profile", "cheap")
+        .reference("thread.coder", "th_\\1")
+        .metadata("external", RawJson::parse("{\"n\":123456789012345678901234567890.10,\"b\":[1.0,null]}")?)
+        .metadata("container", RawJson::parse("{\"id\":\"c1\",\"state\":\"gone\"}")?)
+        .resources(vec![resource]);
+    let new = stage.session(&storage).await?.with(&patch);
+    let expected = new.created.attributes.clone();
+    let created = stage.create(&storage, new).await?;
+    let plain = stage.new_session(&storage).await?;
+    let later = stage.seal(&plain).event(NewEvent::updated(patch));
+    storage.sessions.commit(later).await?;
+    storage = stage.reopen(storage).await?;
+    for id in [created.id, plain.id] {
+        same("what the record says", &storage.sessions.load(id).await?.attributes, &expected)?;
+    }
+    let query = agent_core::SessionQuery::new().label("user", "alice").label("module", "'; --");
+    let page = storage.sessions.list(query).await?;
+    same("the sessions with two labels", &page.items.len(), &2)?;
+    for item in page.items {
+        same("what the list says", &item.attributes, &expected)?;
+    }
+    Ok(())
+}
+
+/// R19, N14, F10: a change of what is said touches only what it names, and is refused where the session has moved on.
+async fn r19_n14_f10_a_change_touches_only_what_it_names(stage: &Stage) -> Checked {
+    use agent_core::SessionStoreExt;
+
+    let storage = stage.open().await?;
+    let (store, effects) = (&storage.sessions, &stage.effects);
+    let patch = Patch::new()
+        .label("a", "1")
+        .label("b", "2")
+        .metadata("m", RawJson::parse("1.0")?)
+        .reference("r", "x");
+    let new = stage.session(&storage).await?.with(&patch);
+    let session = stage.create(&storage, new).await?;
+    let change = Patch::new().label("a", "9").without_label("b").metadata("n", RawJson::parse("[2]")?);
+    let done = store.update(effects, session.id, session.head, change).await?.session;
+    let stale = store.update(effects, session.id, session.head, Patch::new().label("a", "stale")).await;
+    refused!("a change from an old record", stale, ErrorKind::Conflict { head } if *head == Some(done.head))?;
+    let now = store.load(session.id).await?;
+    let mut expected = session.attributes;
+    expected.labels = [("a".to_owned(), "9".to_owned())].into();
+    expected.metadata.insert("n", RawJson::parse("[2]")?);
+    same("what is said", &now.attributes, &expected)?;
+    let remove = Patch::new().metadata("m", RawJson::parse("null")?);
+    let done = store.update(effects, session.id, now.head, remove).await?.session;
+    expected.metadata.remove("m");
+    same("what is said after removing a field", &done.attributes, &expected)
+}
+
+/// O20: attached resources are listed in their order, and replaced as a whole.
+async fn o20_resources_are_replaced_as_a_whole(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let resource = |n: usize| Resource::new("directory", format!("/src/{n}"), format!("/mnt/{n}"));
+    for list in [vec![resource(1), resource(2)], vec![resource(3).with_access(Access::Write)], vec![]] {
+        let commit = stage.seal(&session).event(NewEvent::updated(Patch::new().resources(list.clone())));
+        session = storage.sessions.commit(commit).await?.session;
+        storage = stage.reopen(storage).await?;
+        let now = storage.sessions.load(session.id).await?;
+        same("the resources", &now.attributes.resources, &list)?;
+    }
+    Ok(())
+}
+
+/// A25, A26: the custom system prompt is told from injected text, and it and the metadata outlive a clearing.
+async fn a25_a26_the_system_prompt_and_the_metadata_outlive_clearing(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let new = stage.session(&storage).await?;
+    let session =
+        stage.create(&storage, new.with(&Patch::new().reference("model", "m").label("k", "v"))).await?;
+    let commit = stage
+        .seal(&session)
+        .event(NewEvent::system_prompt("Be brief."))
+        .event(NewEvent::of(&Body::SystemMessage(SystemMessage::injected("The time is noon."))))
+        .event(NewEvent::user_message("hi"));
+    let done = storage.sessions.commit(commit).await?;
+    same("where the prompt stands", &done.session.system_prompt, &done.first)?;
+    let cleared =
+        storage.sessions.commit(stage.seal(&done.session).event(NewEvent::history_cleared())).await?;
+    storage = stage.reopen(storage).await?;
+    let now = storage.sessions.load(session.id).await?;
+    same("where the prompt stands after clearing", &now.system_prompt, &done.first)?;
+    same("what is said of the session", &now.attributes, &session.attributes)?;
+    same("where the visible history starts", &now.visible_from, &cleared.last)?;
+    same("what is visible", &now.counts.messages(), &0)?;
+    let read = ReadEvents::first(1).after(agent_core::Seq::new(now.system_prompt.get() - 1));
+    let prompt = storage.sessions.read(session.id, read).await?.events;
+    let body = prompt.first().map(Event::body).transpose()?;
+    same("the prompt", &body, &Some(Body::SystemMessage(SystemMessage::custom("Be brief."))))?;
+    let events = own_events(&storage, session.id, 10).await?;
+    same("the log keeps all", &(events.len() as u64), &now.head.get())
+}
+
+/// R03: a record says its workspace, creator, origin and times, and what it is doing and why.
+async fn r03_a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let new: NewSession = stage.session(&storage).await?;
+    let creator = Actor::named(Role::User, "alice")?;
+    let commit = Commit::create(&stage.effects, new.clone()).actor(creator.clone());
+    let created = storage.sessions.commit(commit.clone()).await?.session;
+    let (running, run) = stage.begin_run(&storage, &created, "hi").await?;
+    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(agent_core::RunEnd::Interrupted));
+    let idle = storage.sessions.commit(end).await?.session;
+    let over = stage.seal(&idle).trigger(Trigger::Terminate(agent_core::Reason::UserEnded));
+    let at = over.at;
+    storage.sessions.commit(over).await?;
+    storage = stage.reopen(storage).await?;
+    let now = storage.sessions.load(new.id).await?;
+    same("its workspace", &now.workspace, &new.created.workspace)?;
+    same("its creator", &now.creator, &creator)?;
+    same("its origin", &(now.origin, now.depth), &(agent_core::Origin::New, 0))?;
+    same("when it was created", &now.created_at, &commit.at)?;
+    same("when it first ran", &now.started_at, &running.lease.map(|lease| lease.since))?;
+    same("when it ended", &now.ended_at, &Some(at))?;
+    same("why", &now.status.to_string().as_str(), &"terminated (user_ended)")
+}
+
+/// X05: a title that a person chose is not replaced by one that was made up; it can be removed.
+async fn x05_a_title_of_a_person_is_not_replaced_by_a_made_up_one(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let mut title = |patch: Patch| {
+        let commit = stage.seal(&session).event(NewEvent::updated(patch));
+        let store = storage.sessions.clone();
+        session.head = session.head.next();
+        async move { Ok::<_, Failure>(store.commit(commit).await?.session.attributes.title) }
+    };
+    let (made_up, chosen) = (Title::generated("About files"), Title::by_user("Mine"));
+    same("a made-up title", &title(Patch::new().title(made_up.clone())).await?, &Some(made_up.clone()))?;
+    same("a chosen title", &title(Patch::new().title(chosen.clone())).await?, &Some(chosen.clone()))?;
+    same("a made-up title after it", &title(Patch::new().title(made_up)).await?, &Some(chosen))
+}

@@ -1,0 +1,259 @@
+//! Contract 1: what was acknowledged is there again: after reopening, and after the end of the process at any moment.
+
+use agent_core::{
+    ActionId, ActionKind, Body, Commit, Decision, DeviceId, ErrorKind, Event, Expect, LeaseRequest, NewEvent,
+    Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Seq, Session, SessionQuery, SessionState,
+    Storage, ToolConfirmation, ToolOutcome, Trigger, Wake,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{START, Stage, own_events};
+use crate::worker::{Order, Worker};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Durable:
+        x08_r09_every_step_of_a_conversation_is_there_after_reopening,
+        x08_all_kinds_of_objects_are_there_after_reopening,
+        r08_r09_r10_a_suspended_session_goes_on_where_it_was,
+        o02_x02_what_was_acknowledged_outlives_a_kill (Needs::Crash),
+        x03_processes_on_one_store_behave_like_one (Needs::Processes),
+        a18_x03_first_contacts_from_processes_agree (Needs::Processes),
+    ]
+}
+
+/// Looks at a session from every side.
+async fn look(storage: &Storage, session: &Session) -> Checked<(Session, Vec<Event>, Option<String>)> {
+    let record = storage.sessions.load(session.id).await?;
+    let events = own_events(storage, session.id, 6).await?;
+    let list = storage.sessions.list(SessionQuery::new().with_hidden()).await?;
+    let summary = list.items.iter().find(|item| item.id == session.id).map(|item| format!("{item:?}"));
+    Ok((record, events, summary))
+}
+
+/// X08, R09: after each commit of a conversation that uses most of what there is, a reopened store says what the
+/// former handle said: the record, the log, the list.
+async fn x08_r09_every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let call: agent_core::CallId = "call 1".parse()?;
+    let action: ActionId = "question 1".parse()?;
+    let run = stage.effects.new_run_id();
+    let begin = move || Trigger::BeginRun(LeaseRequest::new("holder", run));
+    let end = |end| Trigger::EndRun(end);
+    let failure = agent_core::Failure::new(Reason::RunError, "the model is away");
+    let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
+    let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
+    type Write = Box<dyn FnOnce(Commit) -> Commit + Send>;
+    // The second part says whether it is a write of the run.
+    let writes: Vec<(Write, bool)> = vec![
+        (Box::new(|c| c.event(NewEvent::system_prompt("Be brief."))), false),
+        (Box::new(move |c| c.event(NewEvent::user_message("list the files")).trigger(begin())), false),
+        (
+            Box::new({
+                let call = call.clone();
+                move |c| c.event(NewEvent::tool_use(call, "ls", RawJson::empty_object()))
+            }),
+            true,
+        ),
+        (Box::new(|c| c.event(NewEvent::user_message("and quickly"))), false),
+        (
+            Box::new(move |c| c.event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))),
+            true,
+        ),
+        (Box::new(|c| c.trigger(Trigger::Take)), true),
+        (
+            Box::new(move |c| {
+                c.event(NewEvent::agent_message("Here.")).trigger(end(RunEnd::Await(question)))
+            }),
+            true,
+        ),
+        (Box::new(move |c| c.event(NewEvent::of(&answer)).trigger(begin())), false),
+        (Box::new(move |c| c.trigger(end(RunEnd::retry(failure, START, 9)))), true),
+        (Box::new(|c| c.event(NewEvent::wake_scheduled(Wake::new("daily", START)))), false),
+        (Box::new(move |c| c.trigger(begin())), false),
+        (Box::new(|c| c.trigger(Trigger::Suspend(Reason::UserPaused))), false),
+        (Box::new(move |c| c.trigger(end(RunEnd::Completed(Reason::EndTurn)))), true),
+        (Box::new(|c| c.event(NewEvent::updated(Patch::new().label("k", "v")))), false),
+        (Box::new(|c| c.trigger(Trigger::Resume)), false),
+        (Box::new(|c| c.event(NewEvent::history_cleared())), false),
+        (Box::new(|c| c.trigger(Trigger::Archive)), false),
+        (Box::new(|c| c.trigger(Trigger::Unarchive)), false),
+        (Box::new(|c| c.trigger(Trigger::Terminate(Reason::UserEnded))), false),
+        (Box::new(|c| c.trigger(Trigger::Delete(Reason::UserDeleted))), false),
+    ];
+    for (write, of_run) in writes {
+        let commit = if of_run { stage.seal_run(&session, run) } else { stage.seal(&session) };
+        let done = storage.sessions.commit(write(commit)).await?;
+        let before = look(&storage, &session).await?;
+        same("the record that was acknowledged", &before.0, &done.session)?;
+        storage = stage.reopen(storage).await?;
+        let after = look(&storage, &session).await?;
+        same("the record after reopening", &after.0, &before.0)?;
+        same("the log after reopening", &after.1, &before.1)?;
+        same("the list after reopening", &after.2, &before.2)?;
+        let page = storage.sessions.read(session.id, ReadEvents::last(2)).await?;
+        same("the last event", &page.events.last(), &before.1.last())?;
+        session = done.session;
+    }
+    same("the state at the end", &session.status.state, &SessionState::Deleted)
+}
+
+/// X08: workspaces, configurations, bindings, tombstones and signs of deletion are there after reopening.
+async fn x08_all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    let gone = stage.new_workspace(&storage).await?;
+    storage.workspaces.save_config(workspace.id, Some("a = 1".to_owned()), Expect::Absent).await?;
+    storage.workspaces.delete(gone.id).await?;
+    let device: DeviceId = stage.device("laptop")?;
+    storage.bindings.bind(&device, workspace.id, Expect::Absent).await?;
+    for _ in 0..3 {
+        storage = stage.reopen(storage).await?;
+        same("the workspace", &storage.workspaces.load(workspace.id).await?, &workspace)?;
+        let config = storage.workspaces.load_config(workspace.id).await?;
+        same("the configuration", &config.as_deref(), &Some("a = 1"))?;
+        refused!("the deleted one", storage.workspaces.load(gone.id).await, ErrorKind::Deleted)?;
+        same("the binding", &storage.bindings.resolve(&device).await?, &Some(workspace.id))?;
+    }
+    Ok(())
+}
+
+/// R08, R09, R10: closing a session keeps everything; restored, it goes on where it was: what was handled is not
+/// handed out again, what was not is.
+async fn r08_r09_r10_a_suspended_session_goes_on_where_it_was(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "handled").await?;
+    let done = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let idle = storage.sessions.commit(done).await?.session;
+    let close = stage.seal(&idle).trigger(Trigger::Suspend(Reason::ResourcesReleased));
+    let closed = storage.sessions.commit(close).await?.session;
+    let said = stage.say(&storage, &closed, "while closed").await?.session;
+    same("the state", &said.status.state, &SessionState::Suspended)?;
+    storage = stage.reopen(storage).await?;
+    let restored = storage.sessions.commit(stage.seal(&said).trigger(Trigger::Resume)).await?.session;
+    same("the state after restoring", &restored.status.state, &SessionState::Queued)?;
+    same("what is handled", &restored.handled, &running.last_input)?;
+    same("what waits", &(restored.pending, restored.last_input), &(1, said.last_input))?;
+    same("what is said of it", &restored.attributes, &session.attributes)?;
+    let begin = Trigger::BeginRun(LeaseRequest::new("holder", stage.effects.new_run_id()));
+    let taken = storage.sessions.commit(stage.seal(&restored).trigger(begin)).await?.session;
+    same("what the next run takes up", &(taken.handled, taken.taken), &(running.last_input, said.last_input))
+}
+
+fn address(stage: &Stage) -> Checked<String> {
+    stage.address().ok_or_else(|| Failure::new("the factory", "an address", "none"))
+}
+
+/// Runs what blocks where it may.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Checked<T> + Send + 'static) -> Checked<T> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| Failure::new("a task", "an end", error))?
+}
+
+/// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
+/// a session that goes on.
+async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
+    let at = address(stage)?;
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    for round in 0..(stage.settings.rounds / 25).max(2) {
+        let order = Order::Append(session.id, format!("round {round}"), 100_000);
+        let (at, patience) = (at.clone(), stage.effects.random_u64() % 12);
+        stage.note(format_args!("another process appends; it is killed after {patience} answers"));
+        let acknowledged = blocking(move || {
+            let mut worker = Worker::start(&order, &at)?;
+            let mut acknowledged = Vec::new();
+            for _ in 0..=patience {
+                acknowledged.extend(worker.next_seq()?);
+            }
+            acknowledged.extend(worker.kill()?);
+            Ok(acknowledged)
+        })
+        .await?;
+        storage = stage.reopen(storage).await?;
+        let now = storage.sessions.load(session.id).await?;
+        let last = acknowledged.last().copied().unwrap_or(session.head);
+        let expected: Vec<_> = (session.head.get() + 1..=last.get()).map(Seq::new).collect();
+        same("what was acknowledged", &acknowledged, &expected)?;
+        holds_for(
+            format_args!("the head is {last}, or one more"),
+            &now.head,
+            now.head == last || now.head == last.next(),
+        )?;
+        let events = own_events(&storage, session.id, 1000).await?;
+        same("the events in the log", &(events.len() as u64), &now.head.get())?;
+        session = stage.say(&storage, &now, "it goes on").await?.session;
+    }
+    Ok(())
+}
+
+/// X03: four processes append to one session, while this one does too: nothing is lost, doubled or out of order.
+async fn x03_processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
+    let at = address(stage)?;
+    let storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let each = (stage.settings.rounds / 10).max(3) as u64;
+    let tasks: Vec<_> = (0..4)
+        .map(|n| {
+            let (order, at) = (Order::Append(session.id, format!("process {n}"), each), at.clone());
+            tokio::spawn(blocking(move || {
+                let mut worker = Worker::start(&order, &at)?;
+                let mut seqs = Vec::new();
+                while let Some(seq) = worker.next_seq()? {
+                    seqs.push(seq);
+                }
+                Ok(seqs)
+            }))
+        })
+        .collect();
+    let mut acknowledged = vec![session.head];
+    for n in 0..each {
+        use agent_core::SessionStoreExt;
+
+        let said = vec![NewEvent::user_message(format!("here {n}"))];
+        let done = storage.sessions.append(&stage.effects, session.id, session.head, said).await?;
+        acknowledged.push(done.last);
+        session = done.session;
+    }
+    for task in tasks {
+        acknowledged.extend(task.await.map_err(|error| Failure::new("a task", "an end", error))??);
+    }
+    acknowledged.sort();
+    let expected: Vec<_> = (acknowledged[0].get()..=acknowledged[0].get() + 5 * each).map(Seq::new).collect();
+    same("all that was acknowledged", &acknowledged, &expected)?;
+    let events = own_events(&storage, session.id, 1000).await?;
+    same("the events in the log", &(events.len() as u64), &acknowledged[acknowledged.len() - 1].get())?;
+    let mut texts = std::collections::BTreeSet::new();
+    for event in &events {
+        texts.extend(match event.body()? {
+            Body::UserMessage(message) => Some(message.text),
+            _ => None,
+        });
+    }
+    same("how many different messages", &(texts.len() as u64), &(5 * each))
+}
+
+/// A18, X03: first contacts of one device from four processes agree on one workspace.
+async fn a18_x03_first_contacts_from_processes_agree(stage: &Stage) -> Checked {
+    let at = address(stage)?;
+    let storage = stage.open().await?;
+    for round in 0..3 {
+        let device = stage.device(&format!("device {round}"))?;
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let order = Order::Contact(device.clone(), stage.effects.new_workspace_id());
+                let at = at.clone();
+                tokio::spawn(blocking(move || Worker::start(&order, &at)?.next()))
+            })
+            .collect();
+        let mut told = std::collections::BTreeSet::new();
+        for task in tasks {
+            told.extend(task.await.map_err(|error| Failure::new("a task", "an end", error))??);
+        }
+        let bound = storage.bindings.resolve(&device).await?.map(|id| id.to_string());
+        same("what all are told", &told.into_iter().collect(), &bound.into_iter().collect::<Vec<_>>())?;
+    }
+    Ok(())
+}

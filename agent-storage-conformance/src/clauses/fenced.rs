@@ -1,0 +1,311 @@
+//! Contract 5: a run's writes succeed only while a lease of its epoch is live, however late they arrive; inputs need
+//! no lease, and readers are never blocked.
+
+use agent_core::{
+    Body, Epoch, ErrorKind, LeaseRequest, NewEvent, Reason, RunEnd, Seq, Session, SessionState, Storage,
+    Trigger, WriteOutcome,
+};
+
+use crate::failure::{Checked, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{Stage, own_events, race};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Fenced:
+        o12_a_run_writes_while_its_lease_lives,
+        o12_an_ended_run_writes_nothing_more,
+        o12_a_run_that_was_taken_over_writes_nothing_more,
+        o12_an_epoch_that_never_was_writes_nothing,
+        o12_x03_a_late_write_and_a_take_over_have_an_order,
+        a42_o12_a_second_run_is_told_who_holds_the_session,
+        a42_only_the_run_writes_as_the_agent,
+        a42_r10_inputs_and_readers_need_no_lease,
+        o12_a_forced_end_fences_the_run,
+        o12_signs_of_life_are_seen_and_are_no_events,
+        o12_r05_one_prepares_at_a_time,
+    ]
+}
+
+/// Checks that a fenced write is refused, with the newest epoch, and changes nothing.
+async fn is_fenced(storage: &Storage, what: &str, commit: agent_core::Commit, newest: Epoch) -> Checked {
+    let before = storage.sessions.load(commit.session).await?;
+    let result = storage.sessions.commit(commit).await;
+    let error = refused!(what, result, ErrorKind::Fenced { epoch } if *epoch == newest)?;
+    same("whether it may have happened", &error.write_outcome(), &WriteOutcome::NotApplied)?;
+    same("the session after it", &storage.sessions.load(before.id).await?, &before)
+}
+
+fn ends() -> [(&'static str, RunEnd); 4] {
+    let failure = agent_core::Failure::new(Reason::RunError, "the model gave up");
+    [
+        ("completed", RunEnd::Completed(Reason::EndTurn)),
+        ("interrupted", RunEnd::Interrupted),
+        ("failed", RunEnd::Failed(failure.clone())),
+        ("to be tried again", RunEnd::retry(failure, crate::stage::START, 100)),
+    ]
+}
+
+/// O12: a run writes as the agent, as often as it likes, while its lease lives.
+async fn o12_a_run_writes_while_its_lease_lives(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (mut session, run) = stage.begin_run(&handles[0], &session, "work").await?;
+    let epoch = session.epoch;
+    for n in 0..20 {
+        let commit = stage.seal_run(&session, run).event(NewEvent::agent_message(format!("part {n}")));
+        session = handles[n % 2].sessions.commit(commit).await?.session;
+        same("the epoch", &session.epoch, &epoch)?;
+    }
+    let last = own_events(&handles[0], session.id, 100).await?.pop();
+    same("the run of the last event", &last.and_then(|event| event.run), &Some(run))
+}
+
+/// O12: once a run has ended, in any way, its writes are `Fenced`, also before another begins, and the newest epoch is
+/// told.
+async fn o12_an_ended_run_writes_nothing_more(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    for (how, end) in ends() {
+        stage.note(format_args!("a run that ends {how}"));
+        let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+        let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(end));
+        session = storage.sessions.commit(end).await?.session;
+        let late = stage.seal(&session).fence(run, running.epoch).event(NewEvent::agent_message("late"));
+        is_fenced(&storage, "a write after the end", late, running.epoch).await?;
+        let input = stage.seal(&session).fence(run, running.epoch).event(NewEvent::user_message("late"));
+        is_fenced(&storage, "an input under an ended lease", input, running.epoch).await?;
+        let end_again = stage
+            .seal(&session)
+            .fence(run, running.epoch)
+            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        is_fenced(&storage, "a second end", end_again, running.epoch).await?;
+    }
+    Ok(())
+}
+
+/// Takes the session over from its present run.
+async fn take_over(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Session> {
+    let request = LeaseRequest::new("successor", stage.effects.new_run_id());
+    let commit =
+        stage.seal(session).trigger(Trigger::LeaseExpired(session.epoch)).trigger(Trigger::BeginRun(request));
+    Ok(storage.sessions.commit(commit).await?.session)
+}
+
+/// O12: after a take-over the former run's writes are `Fenced`, on every handle, for ever; the successor writes.
+async fn o12_a_run_that_was_taken_over_writes_nothing_more(stage: &Stage) -> Checked {
+    let mut handles = stage.handles(2).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (first, run) = stage.begin_run(&handles[0], &session, "work").await?;
+    let taken = take_over(stage, &handles[1], &first).await?;
+    same("the successor's epoch", &taken.epoch, &first.epoch.next())?;
+    for round in 0..3 {
+        let late = stage.seal_run(&first, run).event(NewEvent::agent_message("from the grave"));
+        is_fenced(&handles[round % 2], "a write of the former run", late, taken.epoch).await?;
+        let reopened = stage.reopen(handles.remove(0)).await?;
+        handles.push(reopened);
+    }
+    let holder = taken.lease.as_ref().map(|lease| lease.run);
+    let run = holder.ok_or_else(|| crate::Failure::new("the lease", "the successor's", "none"))?;
+    let commit = stage.seal_run(&taken, run).event(NewEvent::agent_message("alive"));
+    let end = stage.seal(&handles[0].sessions.commit(commit).await?.session).fence(run, taken.epoch);
+    let end = end.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let ended = handles[0].sessions.commit(end).await?.session;
+    same("the state", &ended.status.state, &SessionState::Idle)
+}
+
+/// O12: an epoch of the future, and one where no lease ever was, write nothing.
+async fn o12_an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let run = stage.effects.new_run_id();
+    for epoch in [0, 1, 7, u64::MAX] {
+        let commit = stage.seal(&session).fence(run, Epoch::new(epoch)).event(NewEvent::agent_message("?"));
+        is_fenced(&storage, "a write without any lease", commit, Epoch::ZERO).await?;
+    }
+    let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+    for epoch in [running.epoch.get() + 1, u64::MAX, 0] {
+        let commit = stage.seal(&running).fence(run, Epoch::new(epoch)).event(NewEvent::agent_message("?"));
+        is_fenced(&storage, "a write of another epoch", commit, running.epoch).await?;
+    }
+    Ok(())
+}
+
+/// O12, X03: of a run's write and a take-over at the same moment, either the write came first and stands before the
+/// take-over, or it is `Fenced` and nowhere.
+async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let session = stage.new_session(&handles[0]).await?;
+        let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;
+        let late = stage.seal_run(&running, run).event(NewEvent::agent_message("at the last moment"));
+        let request = LeaseRequest::new("successor", stage.effects.new_run_id());
+        let take_over = stage
+            .seal(&running)
+            .trigger(Trigger::LeaseExpired(running.epoch))
+            .trigger(Trigger::BeginRun(request));
+        let id = late.id;
+        let commits = [(handles[0].sessions.clone(), late), (handles[1].sessions.clone(), take_over)];
+        let mut results =
+            race(commits.map(|(store, commit)| async move { store.commit(commit).await })).await?;
+        let taken = results.pop().transpose()?;
+        let late = results.pop();
+        let from = taken.map_or(Seq::ZERO, |taken| taken.first);
+        let events = own_events(&handles[round % 2], session.id, 100).await?;
+        let written = events.iter().find(|event| event.commit == id).map(|event| event.seq);
+        match late {
+            Some(Ok(done)) => {
+                same("where the late write stands", &written, &Some(done.last))?;
+                holds_for("before the take-over", &(done.last, from), done.last < from)?;
+            }
+            Some(Err(error)) => {
+                let fenced = ErrorKind::Fenced { epoch: running.epoch.next() };
+                holds_for("a refused late write is Fenced", &error, *error.kind() == fenced)?;
+                same("where the refused write stands", &written, &None)?;
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// A42, O12: while a run holds the session another does not begin, and is told the holder's name. With `if_ready` the
+/// rest of its commit is stored, and the answer names the holder.
+async fn a42_o12_a_second_run_is_told_who_holds_the_session(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (running, _) = stage.begin_run(&handles[0], &session, "first").await?;
+    let request = LeaseRequest::new("second device", stage.effects.new_run_id());
+    let refused = stage
+        .seal(&running)
+        .event(NewEvent::user_message("second"))
+        .trigger(Trigger::BeginRun(request.clone()));
+    let result = handles[1].sessions.commit(refused).await;
+    refused!("a second run", result, ErrorKind::Busy { holder } if holder == "holder")?;
+    same("the session", &handles[1].sessions.load(session.id).await?, &running)?;
+    let kept = stage
+        .seal(&running)
+        .event(NewEvent::user_message("second"))
+        .trigger(Trigger::BeginRun(request.if_ready()));
+    let kept = handles[1].sessions.commit(kept).await?;
+    same("the lease that it took", &kept.epoch, &None)?;
+    let holder = kept.session.lease.as_ref().map(|lease| lease.holder.clone());
+    same("the holder in the answer", &holder.as_deref(), &Some("holder"))?;
+    same("inputs that wait", &kept.session.arrived, &1)
+}
+
+/// A42: what the agent says, while a run holds the session, only that run writes: nothing is interleaved.
+async fn a42_only_the_run_writes_as_the_agent(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (running, _) = stage.begin_run(&storage, &session, "work").await?;
+    for event in [
+        NewEvent::agent_message("not from the run"),
+        NewEvent::tool_use("call".parse()?, "rm", agent_core::RawJson::empty_object()),
+        NewEvent::of(&Body::AgentThinking(agent_core::Message::new("hm"))),
+    ] {
+        let result = storage.sessions.commit(stage.seal(&running).event(event)).await;
+        refused!("an agent's event without the lease", result, ErrorKind::Busy { .. })?;
+    }
+    same("the session", &storage.sessions.load(session.id).await?, &running)
+}
+
+/// A42, R10: inputs from any device are stored while a run holds the session, and reading and listing go on.
+async fn a42_r10_inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (mut session, run) = stage.begin_run(&handles[0], &session, "first").await?;
+    for n in 0..5 {
+        let done = stage.say(&handles[1], &session, &format!("meanwhile {n}")).await?;
+        same("the state", &done.session.status.state, &SessionState::Running)?;
+        same("the record, on a third handle", &handles[2].sessions.load(session.id).await?, &done.session)?;
+        let page = handles[2].sessions.read(session.id, agent_core::ReadEvents::last(1)).await?;
+        same("the last event", &page.events.first().map(|event| event.seq), &Some(done.last))?;
+        session = done.session;
+    }
+    let end = stage.seal_run(&session, run).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let ended = handles[0].sessions.commit(end).await?.session;
+    same("what waits after the run", &(ended.pending, ended.status.state), &(5, SessionState::Queued))
+}
+
+/// O12: whoever ends a session by force (suspend, fail, terminate, delete) fences its run off in the same commit.
+async fn o12_a_forced_end_fences_the_run(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let failure = agent_core::Failure::new(Reason::SystemError, "the disk is gone");
+    for trigger in [
+        Trigger::ForceSuspend(Reason::UserPaused),
+        Trigger::Fail(failure),
+        Trigger::Terminate(Reason::UserEnded),
+    ] {
+        let session = stage.new_session(&storage).await?;
+        let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+        let ended = storage.sessions.commit(stage.seal(&running).trigger(trigger)).await?.session;
+        same("the lease", &ended.lease, &None)?;
+        same("the epoch", &ended.epoch, &running.epoch.next())?;
+        let late = stage.seal_run(&running, run).event(NewEvent::agent_message("late"));
+        is_fenced(&storage, "a write of the run", late, ended.epoch).await?;
+    }
+    let session = stage.new_session(&storage).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+    let delete = stage.seal(&running).trigger(Trigger::Delete(Reason::UserDeleted));
+    storage.sessions.commit(delete).await?;
+    let late = stage.seal_run(&running, run).event(NewEvent::agent_message("late"));
+    refused!("a write to a deleted session", storage.sessions.commit(late).await, ErrorKind::Deleted)?;
+    Ok(())
+}
+
+/// O12: each beat of the holder changes what `pulse` sees, on every handle; looking changes nothing; a beat is no
+/// event, and one of a former epoch has no effect.
+async fn o12_signs_of_life_are_seen_and_are_no_events(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (running, _) = stage.begin_run(&handles[0], &session, "work").await?;
+    let (id, epoch) = (session.id, running.epoch);
+    let mut last = handles[1].sessions.pulse(id, epoch).await?;
+    for _ in 0..5 {
+        let looked = handles[1].sessions.pulse(id, epoch).await?;
+        same("the pulse between two beats", &looked.beat, &last.beat)?;
+        handles[0].sessions.beat(id, epoch).await?;
+        let next = handles[1].sessions.pulse(id, epoch).await?;
+        holds_for("a beat changes the pulse", &(last, next), next.beat != last.beat)?;
+        last = next;
+    }
+    same("the session", &handles[1].sessions.load(id).await?, &running)?;
+    let taken = take_over(stage, &handles[1], &running).await?;
+    let before = handles[1].sessions.pulse(id, taken.epoch).await?;
+    handles[0].sessions.beat(id, epoch).await?;
+    let after = handles[1].sessions.pulse(id, taken.epoch).await?;
+    same("the successor's pulse after a beat of the former run", &after.beat, &before.beat)?;
+    let unknown = stage.effects.new_session_id();
+    refused!("a beat for no session", handles[0].sessions.beat(unknown, epoch).await, ErrorKind::NotFound)?;
+    refused!(
+        "the pulse of no session",
+        handles[0].sessions.pulse(unknown, epoch).await,
+        ErrorKind::NotFound
+    )?;
+    Ok(())
+}
+
+/// O12, R05: one prepares a session at a time; a dead preparer is replaced.
+async fn o12_r05_one_prepares_at_a_time(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let new = stage.session(&storage).await?;
+    let (first, second) = (stage.effects.new_run_id(), stage.effects.new_run_id());
+    let create = agent_core::Commit::seal(&stage.effects, new.id, Seq::ZERO)
+        .expect(agent_core::Expect::Absent)
+        .trigger(Trigger::Create(Box::new(new)))
+        .trigger(Trigger::Prepare(LeaseRequest::new("first", first)));
+    let preparing = storage.sessions.commit(create).await?.session;
+    same("the state", &preparing.status.state, &SessionState::Initializing)?;
+    let other = stage.seal(&preparing).trigger(Trigger::Prepare(LeaseRequest::new("second", second)));
+    refused!("a second preparer", storage.sessions.commit(other).await, ErrorKind::Busy { holder } if holder == "first")?;
+    let replace = stage
+        .seal(&preparing)
+        .trigger(Trigger::LeaseExpired(preparing.epoch))
+        .trigger(Trigger::Prepare(LeaseRequest::new("second", second)));
+    let replaced = storage.sessions.commit(replace).await?.session;
+    let late = stage.seal_run(&preparing, first).trigger(Trigger::Ready);
+    is_fenced(&storage, "the former preparer's end", late, replaced.epoch).await?;
+    let ready = stage.seal_run(&replaced, second).trigger(Trigger::Ready);
+    let ready = storage.sessions.commit(ready).await?.session;
+    same("the state", &(ready.status.state, ready.lease), &(SessionState::Idle, None))
+}

@@ -1,0 +1,31 @@
+//! The clauses, in rooms by contract. Each is an `async fn` whose name starts with the rows that it proves.
+
+mod atomic;
+mod bindings;
+mod content;
+mod durable;
+mod fenced;
+mod no_double;
+mod nothing_hides;
+mod one_winner;
+mod tenants;
+mod workspaces;
+
+use crate::registry::Clause;
+
+/// Every clause, room by room.
+pub(crate) fn all() -> Vec<Clause> {
+    [
+        durable::clauses(),
+        atomic::clauses(),
+        one_winner::clauses(),
+        no_double::clauses(),
+        fenced::clauses(),
+        nothing_hides::clauses(),
+        content::clauses(),
+        tenants::clauses(),
+        workspaces::clauses(),
+        bindings::clauses(),
+    ]
+    .concat()
+}

@@ -1,0 +1,374 @@
+//! Contract 3: of N writes with the same expectation exactly one succeeds, across handles; the others learn what is
+//! so now.
+
+use std::collections::BTreeSet;
+
+use agent_core::Body;
+use agent_core::{
+    ActionId, ActionKind, Commit, ContentHash, Decision, ErrorKind, Expect, LeaseRequest, NewEvent,
+    PendingAction, RunEnd, Seq, SessionState, SessionStoreExt, ToolConfirmation, Trigger, WriteOutcome,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{Stage, own_events, race, split};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![OneWinner:
+        x03_f10_one_commit_wins_per_expectation,
+        f10_a_stale_expectation_is_a_conflict_with_the_head,
+        a03_x03_one_creator_of_a_session,
+        a03_x03_one_creator_of_a_workspace,
+        a02_f10_x03_one_put_wins_per_revision,
+        a10_x03_one_configuration_wins_per_hash,
+        a18_x03_first_contacts_of_one_device_agree,
+        a16_x03_one_rebind_wins_per_expectation,
+        x03_appends_from_many_handles_all_land,
+        o12_a42_x03_one_run_begins,
+        o07_x03_one_answer_resumes,
+        x03_a22_what_one_handle_wrote_another_reads,
+    ]
+}
+
+const TASKS: usize = 8;
+const HANDLES: usize = 4;
+
+/// Checks that the losers of a race learned the head.
+fn all_conflicts(errors: &[agent_core::Error], head: Option<Seq>) -> Checked {
+    for error in errors {
+        holds_for(
+            format_args!("the loser gets Conflict with head {head:?}, not applied"),
+            error,
+            *error.kind() == ErrorKind::Conflict { head }
+                && error.write_outcome() == WriteOutcome::NotApplied,
+        )?;
+    }
+    Ok(())
+}
+
+/// X03, F10: eight commits that expect the same head, from four handles: one is applied, seven get `Conflict` with the
+/// head as it is now.
+async fn x03_f10_one_commit_wins_per_expectation(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    for round in 0..stage.settings.rounds {
+        let commits: Vec<_> = (0..TASKS)
+            .map(|n| {
+                stage
+                    .seal(&session)
+                    .expect(Expect::Is(session.head))
+                    .event(NewEvent::user_message(format!("round {round} task {n}")))
+            })
+            .collect();
+        let ids: Vec<_> = commits.iter().map(|commit| commit.id).collect();
+        let results = race(commits.into_iter().enumerate().map(|(n, commit)| {
+            let store = handles[n % HANDLES].sessions.clone();
+            async move { store.commit(commit).await }
+        }))
+        .await?;
+        let winner = results.iter().position(Result::is_ok);
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many commits won"), &won.len(), &1)?;
+        same("the winner's last event", &won[0].last, &session.head.next())?;
+        all_conflicts(&lost, Some(session.head.next()))?;
+        session = handles[round % HANDLES].sessions.load(session.id).await?;
+        same("the head after the race", &session.head, &won[0].last)?;
+        let written = session.recent.last().map(|recent| recent.id);
+        same("the commit that is stored", &written, &winner.map(|winner| ids[winner]))?;
+    }
+    let events = own_events(&handles[1], session.id, 1000).await?;
+    same("the number of events in the log", &(events.len() as u64), &session.head.get())
+}
+
+/// F10: a writer that has not read the newest events is refused, for as long as it does not read on; an existing
+/// session is not created again. Nothing is changed.
+async fn f10_a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let now = stage.say(&storage, &session, "newer").await?.session;
+    for _ in 0..3 {
+        let stale =
+            stage.seal(&session).expect(Expect::Is(session.head)).event(NewEvent::user_message("stale"));
+        let result = storage.sessions.commit(stale).await;
+        all_conflicts(&[refused!("a stale commit", result, ErrorKind::Conflict { .. })?], Some(now.head))?;
+    }
+    let ahead = stage.seal(&now).expect(Expect::Is(now.head.next())).event(NewEvent::user_message("ahead"));
+    let result = storage.sessions.commit(ahead).await;
+    all_conflicts(
+        &[refused!("a commit ahead of the head", result, ErrorKind::Conflict { .. })?],
+        Some(now.head),
+    )?;
+    let again = agent_core::NewSession::new(session.id, session.workspace);
+    let result = storage.sessions.commit(Commit::create(&stage.effects, again)).await;
+    all_conflicts(&[refused!("a second creation", result, ErrorKind::Conflict { .. })?], Some(now.head))?;
+    same("the session after the refusals", &storage.sessions.load(session.id).await?, &now)?;
+    let fresh = stage.seal(&now).expect(Expect::Is(now.head)).event(NewEvent::user_message("fresh"));
+    storage.sessions.commit(fresh).await?;
+    Ok(())
+}
+
+/// A03, X03: of eight creations of one session id one succeeds; the session is the winner's.
+async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let id = stage.effects.new_session_id();
+        let results = race((0..TASKS).map(|n| {
+            let store = handles[n % HANDLES].sessions.clone();
+            let new = agent_core::NewSession::new(id, workspace.id)
+                .with(&agent_core::Patch::new().label("creator", n.to_string()));
+            let commit = Commit::create(&stage.effects, new);
+            async move { store.commit(commit).await }
+        }))
+        .await?;
+        let winner = results.iter().position(Result::is_ok);
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many creations won"), &won.len(), &1)?;
+        let session = handles[round % HANDLES].sessions.load(id).await?;
+        all_conflicts(&lost, Some(session.head))?;
+        let creator = session.attributes.labels.get("creator").cloned();
+        same("the session that is stored", &creator, &winner.map(|n| n.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A03, X03: of eight creations of one workspace id one succeeds; the record is the winner's.
+async fn a03_x03_one_creator_of_a_workspace(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let workspace = stage.workspace("contested");
+        let results = race((0..TASKS).map(|n| {
+            let store = handles[n % HANDLES].workspaces.clone();
+            let workspace = workspace.clone().with_name(format!("name {n}"));
+            async move { store.put(workspace, Expect::Absent).await }
+        }))
+        .await?;
+        let winner = results.iter().position(Result::is_ok);
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many creations won"), &won.len(), &1)?;
+        all_conflicts(&lost, None)?;
+        let stored = handles[round % HANDLES].workspaces.load(workspace.id).await?;
+        same("the workspace that is stored", &Some(stored.name), &winner.map(|n| format!("name {n}")))?;
+    }
+    Ok(())
+}
+
+/// A02, F10, X03: of eight puts of the same revision one succeeds, and the revision grows by one.
+async fn a02_f10_x03_one_put_wins_per_revision(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let mut workspace = stage.new_workspace(&handles[0]).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let results = race((0..TASKS).map(|n| {
+            let store = handles[n % HANDLES].workspaces.clone();
+            let changed = workspace.clone().with_name(format!("round {round} name {n}"));
+            let expect = Expect::Is(workspace.revision);
+            async move { store.put(changed, expect).await }
+        }))
+        .await?;
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many puts won"), &won.len(), &1)?;
+        all_conflicts(&lost, None)?;
+        let stored = handles[round % HANDLES].workspaces.load(workspace.id).await?;
+        same("the workspace that is stored", &stored, &won[0])?;
+        same("its revision", &stored.revision, &workspace.revision.next())?;
+        workspace = stored;
+    }
+    Ok(())
+}
+
+/// A10, X03: of eight changes of the same configuration one succeeds; people and programs do not overwrite each other.
+async fn a10_x03_one_configuration_wins_per_hash(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?;
+    let mut expect = Expect::Absent;
+    for round in 0..stage.settings.rounds.min(50) {
+        let texts: Vec<_> = (0..TASKS).map(|n| format!("round = {round}\ntask = {n}\n")).collect();
+        let results = race(texts.iter().cloned().enumerate().map(|(n, text)| {
+            let (store, id) = (handles[n % HANDLES].workspaces.clone(), workspace.id);
+            async move { store.save_config(id, Some(text), expect).await }
+        }))
+        .await?;
+        let winner = results.iter().position(Result::is_ok);
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many changes won"), &won.len(), &1)?;
+        all_conflicts(&lost, None)?;
+        let stored = handles[round % HANDLES].workspaces.load_config(workspace.id).await?;
+        same("the configuration that is stored", &stored, &winner.map(|n| texts[n].clone()))?;
+        expect = Expect::Is(ContentHash::of(stored.as_deref().unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// A18, X03: eight first contacts of one device, each with a workspace of its own in mind, agree on one.
+async fn a18_x03_first_contacts_of_one_device_agree(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    for round in 0..stage.settings.rounds {
+        let device = stage.device(&format!("device {round}"))?;
+        let ids: Vec<_> = (0..TASKS).map(|_| stage.effects.new_workspace_id()).collect();
+        let results = race(ids.iter().copied().enumerate().map(|(n, id)| {
+            let (store, device) = (handles[n % HANDLES].bindings.clone(), device.clone());
+            async move { store.bind(&device, id, Expect::Absent).await }
+        }))
+        .await?;
+        let (bound, failed) = split(results);
+        holds_for("no first contact fails", &failed, failed.is_empty())?;
+        let winners: BTreeSet<_> = bound.into_iter().collect();
+        holds_for(format_args!("round {round}: all are told one workspace"), &winners, winners.len() == 1)?;
+        let resolved = handles[round % HANDLES].bindings.resolve(&device).await?;
+        same("what the device is bound to", &resolved, &winners.first().copied())?;
+        holds_for(
+            "it is one of those that were tried",
+            &resolved,
+            resolved.is_some_and(|id| ids.contains(&id)),
+        )?;
+    }
+    Ok(())
+}
+
+/// A16, X03: of eight rebinds that expect the same workspace one succeeds; the others get `Conflict`.
+async fn a16_x03_one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let device = stage.device("shared")?;
+    let mut now = stage.effects.new_workspace_id();
+    handles[0].bindings.bind(&device, now, Expect::Absent).await?;
+    for round in 0..stage.settings.rounds.min(100) {
+        let results = race((0..TASKS).map(|n| {
+            let (store, device) = (handles[n % HANDLES].bindings.clone(), device.clone());
+            let to = stage.effects.new_workspace_id();
+            async move { store.bind(&device, to, Expect::Is(now)).await }
+        }))
+        .await?;
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many rebinds won"), &won.len(), &1)?;
+        all_conflicts(&lost, None)?;
+        now = won[0];
+        same("what the device is bound to", &handles[1].bindings.resolve(&device).await?, &Some(now))?;
+    }
+    Ok(())
+}
+
+/// X03: appends without an expectation, from eight tasks on four handles, all land, each once, in an order without
+/// gaps.
+async fn x03_appends_from_many_handles_all_land(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let each = (stage.settings.rounds / TASKS).max(2);
+    let results = race((0..TASKS).map(|task| {
+        let (store, effects) = (handles[task % HANDLES].sessions.clone(), stage.effects.clone());
+        let (id, mut seen) = (session.id, session.head);
+        async move {
+            let mut acknowledged = Vec::new();
+            for n in 0..each {
+                let events = vec![NewEvent::user_message(format!("task {task} message {n}"))];
+                let done = store.append(&effects, id, seen, events).await?;
+                acknowledged.push((done.last, format!("task {task} message {n}")));
+                seen = done.last;
+            }
+            Ok::<_, agent_core::Error>(acknowledged)
+        }
+    }))
+    .await?;
+    let mut acknowledged = Vec::new();
+    for result in results {
+        acknowledged.extend(result?);
+    }
+    acknowledged.sort();
+    let events = own_events(&handles[1], session.id, 1000).await?;
+    let sequence: Vec<_> = events.iter().map(|event| event.seq.get()).collect();
+    same("the sequence", &sequence, &(1..=events.len() as u64).collect::<Vec<_>>())?;
+    let stored: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event.body() {
+            Ok(Body::UserMessage(message)) => Some((event.seq, message.text)),
+            _ => None,
+        })
+        .collect();
+    same("what is stored, against what was acknowledged", &stored, &acknowledged)
+}
+
+/// O12, A42, X03: of eight runs that want to begin one does; the others are told who holds it.
+async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    for round in 0..stage.settings.rounds.min(60) {
+        session = stage.say(&handles[0], &session, "work").await?.session;
+        let runs: Vec<_> = (0..TASKS).map(|_| stage.effects.new_run_id()).collect();
+        let results = race(runs.iter().copied().enumerate().map(|(n, run)| {
+            let store = handles[n % HANDLES].sessions.clone();
+            let request = LeaseRequest::new(format!("holder {n}"), run);
+            let commit = stage.seal(&session).trigger(Trigger::BeginRun(request));
+            async move { store.commit(commit).await }
+        }))
+        .await?;
+        let winner = results.iter().position(Result::is_ok);
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many runs began"), &won.len(), &1)?;
+        let holder = winner.map(|n| format!("holder {n}")).unwrap_or_default();
+        for error in &lost {
+            let busy = ErrorKind::Busy { holder: holder.clone() };
+            holds_for("the others are Busy, with the holder's name", error, *error.kind() == busy)?;
+        }
+        session = handles[round % HANDLES].sessions.load(session.id).await?;
+        same("the state", &session.status.state, &SessionState::Running)?;
+        same("the epoch grew by one per run", &session.epoch.get(), &(round as u64 + 1))?;
+        let run = winner.map(|n| runs[n]).ok_or_else(|| Failure::new("the runs", "a winner", "none"))?;
+        let end = RunEnd::Completed(agent_core::Reason::EndTurn);
+        let end = stage.seal_run(&session, run).trigger(Trigger::EndRun(end));
+        session = handles[0].sessions.commit(end).await?.session;
+    }
+    Ok(())
+}
+
+/// O07, X03: of eight answers to one question, from any device, one resumes the session.
+async fn o07_x03_one_answer_resumes(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    for round in 0..stage.settings.rounds.min(40) {
+        let (running, run) = stage.begin_run(&handles[0], &session, "delete it?").await?;
+        let action: ActionId = format!("question {round}").parse()?;
+        let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
+        let wait = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Await(question)));
+        let waiting = handles[0].sessions.commit(wait).await?.session;
+        same("the state", &waiting.status.state, &SessionState::RequiresAction)?;
+        let results = race((0..TASKS).map(|n| {
+            let store = handles[n % HANDLES].sessions.clone();
+            let decision = if n % 2 == 0 { Decision::Allow } else { Decision::Deny };
+            let answer = Body::UserToolConfirmation(ToolConfirmation::new(action.clone(), decision));
+            let commit = stage.seal(&waiting).event(NewEvent::of(&answer));
+            async move { store.commit(commit).await }
+        }))
+        .await?;
+        let (won, lost) = split(results);
+        same(format_args!("round {round}: how many answers were taken"), &won.len(), &1)?;
+        for error in &lost {
+            holds_for(
+                "the others are InvalidTransition",
+                error,
+                matches!(error.kind(), ErrorKind::InvalidTransition { from: SessionState::Queued, .. }),
+            )?;
+        }
+        let stop = stage.seal(&won[0].session).event(NewEvent::interrupt());
+        session = handles[0].sessions.commit(stop).await?.session;
+    }
+    Ok(())
+}
+
+/// X03, A22: what one handle was told is stored, every other handle reads at once.
+async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
+    let handles = stage.handles(HANDLES).await?;
+    let mut session = stage.new_session(&handles[0]).await?;
+    for n in 0..stage.settings.rounds.min(40) {
+        let (writer, reader) = (&handles[n % HANDLES], &handles[(n + 1) % HANDLES]);
+        let done = stage.say(writer, &session, &format!("message {n}")).await?;
+        same("the number of the message", &done.last, &session.head.next())?;
+        same("the record, on another handle", &reader.sessions.load(session.id).await?, &done.session)?;
+        let page = reader.sessions.read(session.id, agent_core::ReadEvents::last(1)).await?;
+        same("its last event, on another handle", &page.events.first().map(|e| e.seq), &Some(done.last))?;
+        let device = stage.device(&format!("device {n}"))?;
+        writer.bindings.bind(&device, session.workspace, Expect::Any).await?;
+        let bound = reader.bindings.resolve(&device).await?;
+        same("the binding, on another handle", &bound, &Some(session.workspace))?;
+        session = done.session;
+    }
+    Ok(())
+}

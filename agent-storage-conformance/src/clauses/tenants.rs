@@ -1,0 +1,189 @@
+//! Tenants do not see each other, whatever ids they use.
+
+use agent_core::{
+    BindingQuery, Commit, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents, Reason,
+    SessionQuery, Storage, TenantId, Trigger, WorkspaceQuery,
+};
+
+use crate::failure::{Checked, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{START, Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Tenants:
+        r01_n01_equal_ids_are_different_things,
+        r01_nothing_of_another_tenant_is_found,
+        r01_what_one_tenant_deletes_the_other_keeps,
+        r01_o12_a_lease_of_one_tenant_binds_no_other,
+        r01_cursors_of_one_tenant_show_nothing_of_another,
+        r01_r16_nothing_is_forked_across_tenants,
+        r01_tenants_are_listed_once_they_hold_something (Needs::TenantList),
+    ]
+}
+
+async fn two(stage: &Stage) -> Checked<(Storage, Storage)> {
+    let (one, two): (TenantId, TenantId) = ("alpha".parse()?, "beta".parse()?);
+    Ok((stage.open_for(&one).await?, stage.open_for(&two).await?))
+}
+
+/// R01, N01: two tenants use the same workspace, session and device ids, and each has its own.
+async fn r01_n01_equal_ids_are_different_things(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    let workspace = stage.workspace("shared id");
+    let session = stage.effects.new_session_id();
+    let device = stage.device("laptop")?;
+    let mut records = Vec::new();
+    for (storage, name) in [(&one, "of one"), (&two, "of two")] {
+        let put = storage.workspaces.put(workspace.clone().with_name(name), Expect::Absent).await?;
+        let text = Some(format!("name = \"{name}\""));
+        storage.workspaces.save_config(workspace.id, text.clone(), Expect::Absent).await?;
+        let created = stage.create(storage, NewSession::new(session, workspace.id)).await?;
+        let said = stage.say(storage, &created, name).await?.session;
+        let to = stage.effects.new_workspace_id();
+        same("a first contact", &storage.bindings.bind(&device, to, Expect::Absent).await?, &to)?;
+        records.push((put, text, said, to));
+    }
+    for (storage, (put, text, said, to)) in [&one, &two].into_iter().zip(&records) {
+        same("the workspace", &storage.workspaces.load(workspace.id).await?, put)?;
+        same("the configuration", &storage.workspaces.load_config(workspace.id).await?, text)?;
+        same("the session", &storage.sessions.load(session).await?, said)?;
+        let events = own_events(storage, session, 10).await?;
+        same("the last event", &events.last().map(|e| e.commit), &said.recent.last().map(|c| c.id))?;
+        same("the binding", &storage.bindings.resolve(&device).await?, &Some(*to))?;
+        same("its sessions", &storage.sessions.list(SessionQuery::new()).await?.items.len(), &1)?;
+        same(
+            "its workspaces",
+            &storage.workspaces.list(WorkspaceQuery::new()).await?.items,
+            &vec![put.clone()],
+        )?;
+        same("its bindings", &storage.bindings.list(BindingQuery::new()).await?.items.len(), &1)?;
+    }
+    Ok(())
+}
+
+/// R01: ids of another tenant that someone got hold of are `NotFound`, for reading and for writing.
+async fn r01_nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    let session = stage.new_session(&one).await?;
+    let device = stage.device("laptop")?;
+    one.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+    let (id, epoch) = (session.id, session.epoch);
+    refused!("a load", two.sessions.load(id).await, ErrorKind::NotFound)?;
+    refused!("a read", two.sessions.read(id, ReadEvents::default()).await, ErrorKind::NotFound)?;
+    refused!("a beat", two.sessions.beat(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a pulse", two.sessions.pulse(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a purge", two.sessions.purge(Purge::new(id, session.head)).await, ErrorKind::NotFound)?;
+    let commit = stage.seal(&session).event(NewEvent::user_message("into another's"));
+    refused!("a commit", two.sessions.commit(commit).await, ErrorKind::NotFound)?;
+    let workspace = session.workspace;
+    refused!("a workspace", two.workspaces.load(workspace).await, ErrorKind::NotFound)?;
+    refused!("a touch", two.workspaces.touch(workspace, START).await, ErrorKind::NotFound)?;
+    refused!("a configuration", two.workspaces.load_config(workspace).await, ErrorKind::NotFound)?;
+    refused!("a deletion", two.workspaces.delete(workspace).await, ErrorKind::NotFound)?;
+    same("a binding", &two.bindings.resolve(&device).await?, &None)?;
+    same("an unbinding", &two.bindings.unbind(&device).await?, &false)?;
+    same("unbinding all", &two.bindings.unbind_workspace(workspace).await?, &0)?;
+    let hidden = SessionQuery::new().with_hidden().with_total();
+    let page = two.sessions.list(hidden).await?;
+    same("sessions", &(page.items.len(), page.total), &(0, Some(0)))?;
+    let page = two.workspaces.list(WorkspaceQuery::new().with_deleting().with_total()).await?;
+    same("workspaces", &(page.items.len(), page.total), &(0, Some(0)))?;
+    same("bindings", &two.bindings.list(BindingQuery::new()).await?.items.len(), &0)?;
+    same("the session, where it belongs", &one.sessions.load(id).await?, &session)?;
+    same("the binding, where it belongs", &one.bindings.resolve(&device).await?, &Some(workspace))
+}
+
+/// R01: deleting, purging and unbinding in one tenant leave the other's things of the same ids as they are.
+async fn r01_what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    let workspace = stage.workspace("shared id");
+    let device = stage.device("laptop")?;
+    let id = stage.effects.new_session_id();
+    let mut sessions = Vec::new();
+    for storage in [&one, &two] {
+        storage.workspaces.put(workspace.clone(), Expect::Absent).await?;
+        sessions.push(stage.create(storage, NewSession::new(id, workspace.id)).await?);
+        storage.bindings.bind(&device, workspace.id, Expect::Absent).await?;
+    }
+    let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = one.sessions.commit(delete).await?.session;
+    one.sessions.purge(Purge::new(id, deleted.head)).await?;
+    same("unbinding all", &one.bindings.unbind_workspace(workspace.id).await?, &1)?;
+    one.workspaces.delete(workspace.id).await?;
+    same("the other's session", &two.sessions.load(id).await?, &sessions[1])?;
+    same("its events", &own_events(&two, id, 10).await?.len(), &(sessions[1].head.get() as usize))?;
+    same("the other's workspace", &two.workspaces.load(workspace.id).await?.name, &workspace.name)?;
+    same("the other's binding", &two.bindings.resolve(&device).await?, &Some(workspace.id))
+}
+
+/// R01, O12: a run of one tenant, its lease and its signs of life are nothing to another's session of the same id.
+async fn r01_o12_a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    let id = stage.effects.new_session_id();
+    let mut running = Vec::new();
+    for storage in [&one, &two] {
+        let workspace = stage.new_workspace(storage).await?;
+        let session = stage.create(storage, NewSession::new(id, workspace.id)).await?;
+        let said = stage.say(storage, &session, "work").await?.session;
+        let request = LeaseRequest::new("holder", stage.effects.new_run_id());
+        running.push(
+            storage.sessions.commit(stage.seal(&said).trigger(Trigger::BeginRun(request))).await?.session,
+        );
+    }
+    let epoch = running[0].epoch;
+    let before = two.sessions.pulse(id, epoch).await?;
+    one.sessions.beat(id, epoch).await?;
+    same("the other's pulse", &two.sessions.pulse(id, epoch).await?, &before)?;
+    same("the other's session", &two.sessions.load(id).await?, &running[1])
+}
+
+/// R01: a cursor of one tenant, in the hands of another, shows at most the other's own.
+async fn r01_cursors_of_one_tenant_show_nothing_of_another(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    for _ in 0..4 {
+        stage.new_session(&one).await?;
+    }
+    let sessions = one.sessions.list(SessionQuery::new().limit(2)).await?.next;
+    let workspaces = one.workspaces.list(WorkspaceQuery::new().limit(2)).await?.next;
+    let page = two.sessions.list(SessionQuery::new().cursor(sessions)).await?;
+    same("sessions", &page.items.len(), &0)?;
+    let page = two.workspaces.list(WorkspaceQuery::new().cursor(workspaces)).await?;
+    same("workspaces", &page.items.len(), &0)
+}
+
+/// R01, R16: a session of another tenant is no parent: a session that names it as one is not created.
+async fn r01_r16_nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
+    let (one, two) = two(stage).await?;
+    let parent = stage.new_session(&one).await?;
+    let id = stage.effects.new_session_id();
+    let fork = Commit::create(&stage.effects, NewSession::fork(id, &parent));
+    refused!("a fork of another's session", two.sessions.commit(fork).await, ErrorKind::NotFound)?;
+    refused!("the fork", two.sessions.load(id).await, ErrorKind::NotFound)?;
+    Ok(())
+}
+
+/// R01: the tenants that hold something are listed, in the order of their names.
+async fn r01_tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
+    let names = ["beta", "alpha", "gamma", "a-b_c", "0"];
+    for name in names {
+        let storage = stage.open_for(&name.parse()?).await?;
+        stage.new_session(&storage).await?;
+    }
+    let tenants = stage.tenants().await?;
+    let mut expected = names;
+    expected.sort_unstable();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = tenants.list(after).await?;
+        let Some(last) = page.items.last().cloned() else { break };
+        seen.extend(page.items.iter().map(ToString::to_string).filter(|name| name != "default"));
+        after = Some(last);
+    }
+    same("the tenants", &seen, &expected.map(str::to_owned).to_vec())?;
+    for name in names {
+        let storage = tenants.storage(&name.parse()?);
+        let page = storage.sessions.list(SessionQuery::new()).await?;
+        same(format_args!("the sessions of {name}"), &page.items.len(), &1)?;
+    }
+    Ok(())
+}

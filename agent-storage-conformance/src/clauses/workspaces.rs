@@ -1,0 +1,358 @@
+//! Workspaces and their configuration: what the trait promises besides the contracts.
+
+use agent_core::{
+    Actor, ContentHash, ErrorKind, Expect, RawJson, Revision, Role, Storage, Timestamp, Workspace,
+    WorkspaceId, WorkspaceQuery, WorkspaceStoreExt,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{START, Stage, race, split};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Workspaces:
+        a02_a04_r02_what_was_put_is_loaded,
+        a03_a_second_creation_changes_nothing,
+        a02_f10_n14_a_put_of_an_old_revision_changes_nothing,
+        a04_nothing_is_put_where_nothing_is,
+        a01_the_default_workspace_is_one_like_others,
+        a07_a_touch_keeps_the_later_time_and_all_else,
+        a07_x03_touches_and_loads_do_not_disturb_each_other,
+        a05_workspaces_are_listed_by_last_access,
+        a05_x05_pages_neither_skip_nor_repeat_where_times_tie,
+        a05_pages_lose_nothing_while_workspaces_are_used,
+        a06_a_deleted_workspace_is_gone_and_its_id_used_up,
+        a10_the_configuration_is_text_or_none,
+        a10_a_configuration_that_was_not_read_is_not_replaced,
+        n16_r02_settings_and_unknown_fields_are_kept,
+        x05_limits_are_refused_before_anything_is_written,
+    ]
+}
+
+async fn all(storage: &Storage, query: WorkspaceQuery) -> Checked<Vec<Workspace>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = storage.workspaces.list(query.clone().cursor(cursor)).await?;
+        if page.items.len() > query.limit {
+            return Err(Failure::new("a page", format_args!("at most {}", query.limit), page.items.len()));
+        }
+        found.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn full(stage: &Stage) -> Checked<Workspace> {
+    Ok(stage
+        .workspace("Küche \"1\" \\ 한국어 👩‍👩‍👧")
+        .with_provider("claude")
+        .with_description("line one\nline two\r\n\t[bindings]\n\"\"\" ''' \\ \u{0}\u{1}")
+        .with_creator(Actor::named(Role::User, "alice = \"x\"")?)
+        .with_setting("zeta", RawJson::parse("{\"b\":1,\"a\":[1e400,12345678901234567890123]}")?)
+        .with_setting("alpha key", RawJson::parse("\"\\u0000 text\"")?))
+}
+
+/// A02, A04, R02: a record comes back as it was put, with revision 1, on every handle and after reopening.
+async fn a02_a04_r02_what_was_put_is_loaded(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspace = full(stage)?;
+    let stored = storage.workspaces.create(workspace.clone()).await?;
+    same("its revision", &stored.revision, &Revision::new(1))?;
+    let mut expected = workspace;
+    expected.revision = stored.revision;
+    same("what `put` returns", &stored, &expected)?;
+    same("what another handle loads", &stage.open().await?.workspaces.load(stored.id).await?, &expected)?;
+    storage = stage.reopen(storage).await?;
+    same("what is loaded after reopening", &storage.workspaces.load(stored.id).await?, &expected)?;
+    same("its configuration", &storage.workspaces.load_config(stored.id).await?, &None)
+}
+
+/// A03: creating an id that exists is a `Conflict`, and changes nothing.
+async fn a03_a_second_creation_changes_nothing(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let stored = storage.workspaces.create(full(stage)?).await?;
+    storage.workspaces.save_config(stored.id, Some("a = 1".to_owned()), Expect::Absent).await?;
+    let again = stage.workspace("usurper");
+    let again = Workspace::new(stored.id, "usurper", again.main_session, again.created_at);
+    refused!("a second creation", storage.workspaces.create(again).await, ErrorKind::Conflict { .. })?;
+    same("the record", &storage.workspaces.load(stored.id).await?, &stored)?;
+    same("the configuration", &storage.workspaces.load_config(stored.id).await?.as_deref(), &Some("a = 1"))
+}
+
+/// A02, F10, N14: a put succeeds from the newest revision, and from no other, however often it is tried.
+async fn a02_f10_n14_a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let first = stage.new_workspace(&storage).await?;
+    let second = storage.workspaces.update(first.clone().with_description("new")).await?;
+    same("the revision", &second.revision, &first.revision.next())?;
+    for _ in 0..3 {
+        let stale = storage.workspaces.update(first.clone().with_name("stale")).await;
+        refused!("a put of an old revision", stale, ErrorKind::Conflict { .. })?;
+    }
+    let ahead = storage.workspaces.put(second.clone(), Expect::Is(second.revision.next())).await;
+    refused!("a put of a revision to come", ahead, ErrorKind::Conflict { .. })?;
+    same("the record", &storage.workspaces.load(first.id).await?, &second)?;
+    let any = storage.workspaces.put(first.with_name("forced"), Expect::Any).await?;
+    same("the revision of a put without an expectation", &any.revision, &second.revision.next())
+}
+
+/// A04: only a creation makes a workspace; all else says `NotFound` for one that never was, and makes none.
+async fn a04_nothing_is_put_where_nothing_is(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let none = stage.workspace("nobody");
+    let put = storage.workspaces.put(none.clone(), Expect::Any).await;
+    refused!("a put of any", put, ErrorKind::NotFound)?;
+    let put = storage.workspaces.put(none.clone(), Expect::Is(Revision::new(1))).await;
+    refused!("a put of a revision", put, ErrorKind::NotFound)?;
+    refused!("a load", storage.workspaces.load(none.id).await, ErrorKind::NotFound)?;
+    refused!("a touch", storage.workspaces.touch(none.id, START).await, ErrorKind::NotFound)?;
+    refused!("a deletion", storage.workspaces.delete(none.id).await, ErrorKind::NotFound)?;
+    refused!("its configuration", storage.workspaces.load_config(none.id).await, ErrorKind::NotFound)?;
+    let saved = storage.workspaces.save_config(none.id, Some(String::new()), Expect::Absent).await;
+    refused!("a configuration", saved, ErrorKind::NotFound)?;
+    same("all workspaces", &all(&storage, WorkspaceQuery::new()).await?, &vec![])
+}
+
+/// A01: the default workspace has an id of its own, and is stored like any other.
+async fn a01_the_default_workspace_is_one_like_others(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let other = stage.new_workspace(&storage).await?;
+    let template = stage.workspace("default");
+    let default = Workspace::new(WorkspaceId::DEFAULT, "default", template.main_session, template.created_at);
+    let stored = storage.workspaces.create(default).await?;
+    storage = stage.reopen(storage).await?;
+    same("the default workspace", &storage.workspaces.load("default".parse()?).await?, &stored)?;
+    same("the other", &storage.workspaces.load(other.id).await?, &other)?;
+    same("the number of workspaces", &all(&storage, WorkspaceQuery::new()).await?.len(), &2)
+}
+
+/// A07: a touch keeps the later of two times, and changes neither the revision nor anything else.
+async fn a07_a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let stored = storage.workspaces.create(full(stage)?).await?;
+    let later = stored.last_accessed.plus_micros(3_600_000_000);
+    for at in [later, stored.last_accessed, Timestamp::MIN, later] {
+        storage.workspaces.touch(stored.id, at).await?;
+    }
+    let mut expected = stored.clone();
+    expected.last_accessed = later;
+    same("the record", &storage.workspaces.load(stored.id).await?, &expected)?;
+    // A put of a record that was loaded before the touch does not turn the time back.
+    let put = storage.workspaces.update(stored.with_description("changed")).await?;
+    same("the last access after a put", &put.last_accessed, &later)
+}
+
+/// A07, X03: eight tasks that touch while others load and put: no load fails, each sees a whole record.
+async fn a07_x03_touches_and_loads_do_not_disturb_each_other(stage: &Stage) -> Checked {
+    let handles = stage.handles(4).await?;
+    let stored = handles[0].workspaces.create(full(stage)?).await?;
+    let each = (stage.settings.rounds / 10).max(3);
+    let results = race((0..12).map(|task| {
+        let (store, mut now) = (handles[task % 4].workspaces.clone(), stored.clone());
+        async move {
+            for n in 0..each {
+                match task {
+                    0..8 => {
+                        store.touch(now.id, START.plus_micros((n * 12 + task) as i64 * 1_000_000)).await?;
+                    }
+                    8 => now = store.update(now.clone().with_name(format!("name {n}"))).await?,
+                    _ => {
+                        let seen = store.load(now.id).await?;
+                        if seen.settings != now.settings || seen.description != now.description {
+                            return Ok(Some(seen));
+                        }
+                    }
+                }
+            }
+            Ok::<_, agent_core::Error>(None)
+        }
+    }))
+    .await?;
+    let (seen, failed) = split(results);
+    holds_for("nothing fails", &failed, failed.is_empty())?;
+    holds_for("each load sees a whole record", &seen, seen.iter().all(Option::is_none))?;
+    let last = handles[1].workspaces.load(stored.id).await?;
+    let latest = START.plus_micros(((each - 1) * 12 + 7) as i64 * 1_000_000).max(stored.last_accessed);
+    same("the last access", &last.last_accessed, &latest)?;
+    same("the revision", &last.revision.get(), &(each as u64 + 1))
+}
+
+/// Some workspaces, whose last accesses are `gap` microseconds apart.
+async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Workspace>> {
+    let mut made = Vec::new();
+    for n in 0..count {
+        let template = stage.workspace("listed");
+        let at = START.plus_micros(gap * n as i64);
+        let workspace = Workspace::new(template.id, format!("workspace {n}"), template.main_session, at);
+        made.push(storage.workspaces.create(workspace).await?);
+    }
+    Ok(made)
+}
+
+/// A05: the latest accessed comes first, totals count all, and a touch moves a workspace up.
+async fn a05_workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let mut made = some(stage, &storage, 12, 60_000_000).await?;
+    let mut first = made.remove(0);
+    first.last_accessed = START.plus_micros(86_400_000_000);
+    storage.workspaces.touch(first.id, first.last_accessed).await?;
+    made.push(first);
+    made.reverse();
+    for limit in [1, 3, 11, 12, 50] {
+        let listed = all(&storage, WorkspaceQuery::new().limit(limit)).await?;
+        same(format_args!("the list, {limit} a page"), &listed, &made)?;
+    }
+    let page = storage.workspaces.list(WorkspaceQuery::new().limit(5).with_total()).await?;
+    same("the total", &(page.total, page.items.len()), &(Some(12), 5))?;
+    let reopened = stage.reopen(storage).await?;
+    same("the list after reopening", &all(&reopened, WorkspaceQuery::new()).await?, &made)
+}
+
+/// A05, X05: where all times are equal, pages of any size hold each workspace once.
+async fn a05_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let mut expected: Vec<_> =
+        some(stage, &storage, 17, 0).await?.into_iter().map(|workspace| workspace.id).collect();
+    expected.sort();
+    for limit in [1, 2, 5, 16, 17] {
+        let listed = all(&storage, WorkspaceQuery::new().limit(limit)).await?;
+        let mut ids: Vec<_> = listed.iter().map(|workspace| workspace.id).collect();
+        ids.sort();
+        same(format_args!("the ids, {limit} a page"), &ids, &expected)?;
+    }
+    Ok(())
+}
+
+/// A05: workspaces that are used while someone turns pages make no other appear twice or not at all.
+async fn a05_pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let made = some(stage, &storage, 20, 60_000_000).await?;
+    let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
+    for turn in 0.. {
+        let page = storage.workspaces.list(WorkspaceQuery::new().limit(3).cursor(cursor)).await?;
+        seen.extend(page.items.iter().map(|workspace| workspace.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+        let id = made[(turn * 7) % 20].id;
+        storage.workspaces.touch(id, START.plus_micros(86_400_000_000 + turn as i64)).await?;
+        moved.push(id);
+    }
+    for workspace in made.iter().filter(|workspace| !moved.contains(&workspace.id)) {
+        let times = seen.iter().filter(|id| **id == workspace.id).count();
+        same(format_args!("how often {} was listed, which was not used", workspace.name), &times, &1)?;
+    }
+    Ok(())
+}
+
+/// A06: a deleted workspace is `Deleted` everywhere, is not listed, and its id is not used again.
+async fn a06_a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let gone = storage.workspaces.create(full(stage)?).await?;
+    let kept = stage.new_workspace(&storage).await?;
+    storage.workspaces.save_config(gone.id, Some("secret = 1".to_owned()), Expect::Absent).await?;
+    storage.workspaces.delete(gone.id).await?;
+    storage.workspaces.delete(gone.id).await?;
+    for _ in 0..2 {
+        let store = &storage.workspaces;
+        refused!("a load", store.load(gone.id).await, ErrorKind::Deleted)?;
+        refused!("a creation", store.create(gone.clone()).await, ErrorKind::Deleted)?;
+        refused!("a put", store.put(gone.clone(), Expect::Any).await, ErrorKind::Deleted)?;
+        refused!("an update", store.update(gone.clone()).await, ErrorKind::Deleted)?;
+        refused!("a touch", store.touch(gone.id, START).await, ErrorKind::Deleted)?;
+        refused!("its configuration", store.load_config(gone.id).await, ErrorKind::Deleted)?;
+        let saved = store.save_config(gone.id, Some("a = 1".to_owned()), Expect::Any).await;
+        refused!("a configuration", saved, ErrorKind::Deleted)?;
+        let listed = all(&storage, WorkspaceQuery::new().with_deleting()).await?;
+        same("the list", &listed, &vec![kept.clone()])?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// A10: the configuration is text that comes back byte for byte; none is none, and removing it is possible.
+async fn a10_the_configuration_is_text_or_none(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let id = stage.new_workspace(&storage).await?.id;
+    same("at first", &storage.workspaces.load_config(id).await?, &None)?;
+    storage.workspaces.save_config(id, None, Expect::Any).await?;
+    for text in ["a = 1\n", "", "# no line end", "\r\n", "not toml at all [[", "\u{feff}키 = \"👩‍👩‍👧\"\n\u{0}"]
+    {
+        storage.workspaces.save_config(id, Some(text.to_owned()), Expect::Any).await?;
+        storage = stage.reopen(storage).await?;
+        same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some(text))?;
+    }
+    storage.workspaces.save_config(id, None, Expect::Any).await?;
+    same("after removing it", &storage.workspaces.load_config(id).await?, &None)
+}
+
+/// A10: a change is refused where the configuration is not what its author has read.
+async fn a10_a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let id = stage.new_workspace(&storage).await?.id;
+    let save = |text: &str, expect| storage.workspaces.save_config(id, Some(text.to_owned()), expect);
+    let hash = |text| Expect::Is(ContentHash::of(text));
+    refused!("a change where there is none", save("b", hash("a")).await, ErrorKind::Conflict { .. })?;
+    save("a", Expect::Absent).await?;
+    refused!("a creation where there is one", save("b", Expect::Absent).await, ErrorKind::Conflict { .. })?;
+    refused!("a change of another text", save("b", hash("x")).await, ErrorKind::Conflict { .. })?;
+    same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some("a"))?;
+    save("b", hash("a")).await?;
+    let removed = storage.workspaces.save_config(id, None, hash("a")).await;
+    refused!("a removal of another text", removed, ErrorKind::Conflict { .. })?;
+    same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some("b"))
+}
+
+/// N16, R02: settings of the host and fields of a newer version survive a load and a put, in their order, byte for
+/// byte.
+async fn n16_r02_settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut workspace = full(stage)?;
+    for (name, value) in [
+        ("x_future", "{\"n\":123456789012345678901234567890.10,\"a\":null}"),
+        ("another", "[1,2.0,-0.0,\"\\ud83d\\ude00\"]"),
+        ("empty", "{}"),
+        ("nothing", "null"),
+    ] {
+        workspace.extra.insert(name, RawJson::parse(value)?);
+    }
+    let mut stored = storage.workspaces.create(workspace).await?;
+    for n in 0..3 {
+        storage = stage.reopen(storage).await?;
+        let loaded = storage.workspaces.load(stored.id).await?;
+        same("the record", &loaded, &stored)?;
+        stored = storage.workspaces.update(loaded.with_name(format!("name {n}"))).await?;
+    }
+    let listed = all(&storage, WorkspaceQuery::new()).await?;
+    same("the record in the list", &listed, &vec![stored])
+}
+
+/// X05: a name, a description, settings or a configuration beyond their limits are refused, and nothing is written.
+async fn x05_limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let fine = stage.new_workspace(&storage).await?;
+    let long = "x".repeat(70 << 10);
+    for name in ["", "a\nb", &"x".repeat(257)] {
+        let put = storage.workspaces.update(fine.clone().with_name(name)).await;
+        refused!(format_args!("the name {name:.20?}"), put, ErrorKind::InvalidInput)?;
+    }
+    let put = storage.workspaces.update(fine.clone().with_description("x".repeat(4097))).await;
+    refused!("a long description", put, ErrorKind::LimitExceeded)?;
+    let put = storage.workspaces.update(fine.clone().with_setting("big", RawJson::of(&long)?)).await;
+    refused!("large settings", put, ErrorKind::LimitExceeded)?;
+    let large = "x".repeat(ContentHash::CONFIG_MAX_BYTES + 1);
+    let saved = storage.workspaces.save_config(fine.id, Some(large), Expect::Any).await;
+    refused!("a large configuration", saved, ErrorKind::LimitExceeded)?;
+    same("the record", &storage.workspaces.load(fine.id).await?, &fine)?;
+    same("the configuration", &storage.workspaces.load_config(fine.id).await?, &None)?;
+    let new = stage.workspace("x").with_name("");
+    let id = new.id;
+    refused!("a creation without a name", storage.workspaces.create(new).await, ErrorKind::InvalidInput)?;
+    refused!("its load", storage.workspaces.load(id).await, ErrorKind::NotFound)?;
+    let largest = "x".repeat(ContentHash::CONFIG_MAX_BYTES);
+    storage.workspaces.save_config(fine.id, Some(largest.clone()), Expect::Any).await?;
+    same("the largest configuration", &storage.workspaces.load_config(fine.id).await?, &Some(largest))
+}

@@ -1,0 +1,200 @@
+//! What a backend's author writes: how to make a fresh store, and how to open it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use agent_core::{
+    Error, ErrorKind, Result, Seq, SessionId, Storage, TenantId, Tenants, WorkspaceId, async_trait,
+};
+
+/// Makes fresh stores of one backend and opens handles on them.
+///
+/// ```
+/// use agent_core::{MemoryStore, Result, Storage, TenantId, async_trait};
+/// use agent_storage_conformance::Factory;
+///
+/// struct Memory;
+///
+/// #[async_trait]
+/// impl Factory for Memory {
+///     type Site = MemoryStore;
+///
+///     async fn fresh(&self) -> Result<MemoryStore> {
+///         Ok(MemoryStore::new())
+///     }
+///
+///     async fn open(&self, site: &MemoryStore, tenant: &TenantId) -> Result<Storage> {
+///         Ok(site.tenant(tenant).into())
+///     }
+/// }
+/// ```
+#[async_trait]
+pub trait Factory: Send + Sync + 'static {
+    /// Where one store lies: a temporary folder, the name of a schema, a prefix in a bucket. What it holds is removed
+    /// when it is dropped.
+    type Site: Send + Sync + 'static;
+
+    /// A site with nothing in it, that no other call returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of the backend; every clause fails then.
+    async fn fresh(&self) -> Result<Self::Site>;
+
+    /// Another handle on the store at `site`, for `tenant`.
+    ///
+    /// Opened anew each time, and sharing nothing with an earlier handle that one in another process would not share:
+    /// the suite races several handles, and reopens a store by dropping all of them and opening another.
+    ///
+    /// # Errors
+    ///
+    /// Those of the backend; the clause fails then.
+    async fn open(&self, site: &Self::Site, tenant: &TenantId) -> Result<Storage>;
+
+    /// The store at `site` as a server or a scheduler sees it, where the backend lists its tenants.
+    ///
+    /// # Errors
+    ///
+    /// Those of the backend.
+    async fn tenants(&self, site: &Self::Site) -> Result<Option<Arc<dyn Tenants>>> {
+        let _ = site;
+        Ok(None)
+    }
+
+    /// Where another process finds the store; `None` where only this process can use it.
+    fn address(&self, site: &Self::Site) -> Option<String> {
+        let _ = site;
+        None
+    }
+
+    /// The site at an [`address`](Self::address) that another process made. Dropping it removes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there are no addresses.
+    async fn attach(&self, address: &str) -> Result<Self::Site> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("no store of this backend is found at an address such as {address:?}"),
+        ))
+    }
+
+    /// The kinds of [`Damage`] that [`damage`](Self::damage) can do. Clauses that need others are left out, and listed
+    /// as such.
+    fn damages(&self) -> &[DamageKind] {
+        &[]
+    }
+
+    /// Damages what is stored at `site` for the tenant `default`, behind the back of every handle.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a kind that is not among [`damages`](Self::damages).
+    async fn damage(&self, site: &Self::Site, damage: Damage) -> Result<()> {
+        let _ = site;
+        Err(Error::new(ErrorKind::Unsupported, format!("this backend offers no {}", damage.kind())))
+    }
+}
+
+/// What to damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Flip a byte of a stored event, so that it no longer is what was written.
+    Event(SessionId, Seq),
+    /// Cut the record of a workspace short.
+    Workspace(WorkspaceId),
+    /// Cut the bindings short; all of them, where they are stored as one.
+    Bindings,
+    /// Remove everything that is derived from the logs: records kept beside them, indexes, pointers.
+    Derived,
+}
+
+/// The kind of a [`Damage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DamageKind {
+    /// [`Damage::Event`]
+    Event,
+    /// [`Damage::Workspace`]
+    Workspace,
+    /// [`Damage::Bindings`]
+    Bindings,
+    /// [`Damage::Derived`]
+    Derived,
+}
+
+impl Damage {
+    /// Its kind.
+    pub const fn kind(&self) -> DamageKind {
+        match self {
+            Self::Event(..) => DamageKind::Event,
+            Self::Workspace(_) => DamageKind::Workspace,
+            Self::Bindings => DamageKind::Bindings,
+            Self::Derived => DamageKind::Derived,
+        }
+    }
+}
+
+impl fmt::Display for DamageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Event => "damage to an event",
+            Self::Workspace => "damage to a workspace",
+            Self::Bindings => "damage to the bindings",
+            Self::Derived => "removal of what is derived",
+        })
+    }
+}
+
+type AnySite = Box<dyn Any + Send + Sync>;
+
+/// A [`Factory`] of any backend, so that clauses need no type parameter.
+#[async_trait]
+pub(crate) trait AnyFactory: Send + Sync {
+    async fn fresh(&self) -> Result<AnySite>;
+    async fn open(&self, site: &AnySite, tenant: &TenantId) -> Result<Storage>;
+    async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Tenants>>>;
+    fn address(&self, site: &AnySite) -> Option<String>;
+    async fn attach(&self, address: &str) -> Result<AnySite>;
+    fn damages(&self) -> &[DamageKind];
+    async fn damage(&self, site: &AnySite, damage: Damage) -> Result<()>;
+}
+
+fn site<F: Factory>(site: &AnySite) -> Result<&F::Site> {
+    site.downcast_ref().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, "a site of another factory; use the one that made it")
+    })
+}
+
+#[async_trait]
+impl<F: Factory> AnyFactory for F {
+    async fn fresh(&self) -> Result<AnySite> {
+        Ok(Box::new(Factory::fresh(self).await?))
+    }
+
+    async fn open(&self, at: &AnySite, tenant: &TenantId) -> Result<Storage> {
+        Factory::open(self, site::<F>(at)?, tenant).await
+    }
+
+    async fn tenants(&self, at: &AnySite) -> Result<Option<Arc<dyn Tenants>>> {
+        Factory::tenants(self, site::<F>(at)?).await
+    }
+
+    fn address(&self, at: &AnySite) -> Option<String> {
+        Factory::address(self, site::<F>(at).ok()?)
+    }
+
+    async fn attach(&self, address: &str) -> Result<AnySite> {
+        Ok(Box::new(Factory::attach(self, address).await?))
+    }
+
+    fn damages(&self) -> &[DamageKind] {
+        Factory::damages(self)
+    }
+
+    async fn damage(&self, at: &AnySite, damage: Damage) -> Result<()> {
+        Factory::damage(self, site::<F>(at)?, damage).await
+    }
+}

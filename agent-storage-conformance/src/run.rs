@@ -1,0 +1,175 @@
+//! Runs clauses: as named tests on the command line, or one at a time from code.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_core::{Storage, TenantId};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::clauses::all;
+use crate::factory::{AnyFactory, Factory};
+use crate::failure::{Checked, Failure};
+use crate::journal::Journal;
+use crate::registry::{Clause, Contract, Offers};
+use crate::stage::{Settings, Stage};
+use crate::worker;
+
+/// A clause that has not ended after this is stuck. No clause measures time.
+const STUCK: Duration = Duration::from_secs(300);
+
+/// Every clause of the suite, by contract.
+pub fn clauses() -> Vec<Clause> {
+    all()
+}
+
+/// Puts a backend to the whole suite, as a test program: call it from the `main` of a test with `harness = false`.
+///
+/// Each clause is a test of its own, named `room::clause`; the usual arguments of a test program select among them.
+/// What the backend's [capabilities](agent_core::Capabilities) or its factory leave out is shown as ignored, and
+/// listed at the end with the reason.
+pub fn main<F: Factory>(factory: F) -> ExitCode {
+    let factory: Arc<dyn AnyFactory> = Arc::new(factory);
+    if let Some(code) = worker::obey(&factory) {
+        return code;
+    }
+    let arguments = Arguments::from_args();
+    let settings = Settings::from_env();
+    let offers = match offers(&factory) {
+        Ok(offers) => offers,
+        Err(failure) => {
+            say(&format!("the factory opens no store\n{failure}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let tally = Tally::default();
+    let mut left_out = Vec::new();
+    let mut trials = Vec::new();
+    for clause in clauses() {
+        let missing = clause.needs.missing(&offers);
+        let (factory, tally) = (factory.clone(), tally.clone());
+        let trial = Trial::test(clause.path(), move || {
+            let result = run_one(factory, clause, settings);
+            tally.count(clause.contract, result.is_ok());
+            result.map_err(Failed::from)
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some()));
+        left_out.extend(missing.map(|reason| (clause, reason)));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        say(&report(&tally, &left_out, settings));
+    }
+    conclusion.exit_code()
+}
+
+/// Puts a backend to one clause.
+///
+/// # Errors
+///
+/// The report of the failure: the contract, the steps taken, what was expected and what was seen. Also where the
+/// backend lacks what the clause needs.
+pub fn check<F: Factory>(factory: F, clause: &Clause, settings: Settings) -> Result<(), String> {
+    let factory: Arc<dyn AnyFactory> = Arc::new(factory);
+    if let Some(reason) = clause.needs.missing(&offers(&factory).map_err(|failure| failure.to_string())?) {
+        return Err(format!("{} is left out: {reason}", clause.path()));
+    }
+    run_one(factory, *clause, settings)
+}
+
+fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> Result<(), String> {
+    let journal = Journal::default();
+    let noted = journal.clone();
+    let result = on_runtime(async move {
+        let stage = Stage::new(factory, settings, noted).await?;
+        (clause.run)(&stage).await
+    });
+    result.map_err(|failure| {
+        let rows = clause.rows().join(" ");
+        format!(
+            "{}\nclause    {}\nrows      {rows}\n{journal}{failure}\nagain     {}={} {}={} … {}",
+            clause.contract,
+            clause.path(),
+            Settings::SEED,
+            settings.seed,
+            Settings::ROUNDS,
+            settings.rounds,
+            clause.path(),
+        )
+    })
+}
+
+/// Runs a future on a runtime of its own, where a panic and a standstill are failures too.
+pub(crate) fn on_runtime<T: Send + 'static>(
+    future: impl Future<Output = Checked<T>> + Send + 'static,
+) -> Checked<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("starting a runtime", "success", error))?;
+    let result = runtime.block_on(async {
+        let task = tokio::spawn(tokio::time::timeout(STUCK, future));
+        match task.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Failure::new("the clause", "an end", "a standstill")),
+            Err(error) => Err(Failure::new("the clause", "no panic", error)),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    result
+}
+
+fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {
+    let factory = factory.clone();
+    on_runtime(async move {
+        let site = factory.fresh().await?;
+        let storage: Storage = factory.open(&site, &TenantId::default()).await?;
+        Ok(Offers {
+            capabilities: storage.sessions.capabilities(),
+            processes: factory.address(&site).is_some(),
+            tenants: factory.tenants(&site).await?.is_some(),
+            damages: factory.damages().to_vec(),
+        })
+    })
+}
+
+/// How many clauses of each contract passed and failed.
+#[derive(Clone, Default)]
+struct Tally(Arc<Mutex<Vec<(Contract, usize, usize)>>>);
+
+impl Tally {
+    fn count(&self, contract: Contract, passed: bool) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = counts.iter().position(|count| count.0 == contract).unwrap_or_else(|| {
+            counts.push((contract, 0, 0));
+            counts.len() - 1
+        });
+        if passed {
+            counts[at].1 += 1;
+        } else {
+            counts[at].2 += 1;
+        }
+    }
+}
+
+fn report(tally: &Tally, left_out: &[(Clause, String)], settings: Settings) -> String {
+    let mut counts = tally.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    counts.sort();
+    let mut text = String::new();
+    for (contract, passed, failed) in counts {
+        let verdict = if failed == 0 { String::new() } else { format!(", {failed} FAILED") };
+        text += &format!("  {contract}: {passed} passed{verdict}\n");
+    }
+    for (clause, reason) in left_out {
+        text += &format!("  left out: {}, since {reason}\n", clause.path());
+    }
+    text += &format!("  {} rounds of each race, seed {}\n", settings.rounds, settings.seed);
+    text
+}
+
+fn say(text: &str) {
+    // Nobody is left to be told where standard output is closed.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}

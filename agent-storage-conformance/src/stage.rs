@@ -1,0 +1,315 @@
+//! What a clause works with: one fresh store, as many handles on it as it likes, and the usual objects.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use agent_core::{
+    Commit, Committed, DeviceId, Effects, Event, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents,
+    RunId, Seq, Session, SessionId, Storage, TenantId, Tenants, Timestamp, Trigger, Workspace,
+};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::factory::{AnyFactory, Damage};
+use crate::failure::{Checked, Failure};
+use crate::journal::{Journal, Recorded};
+
+/// How hard the suite tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How often each race is run; 200 unless set.
+    pub rounds: usize,
+    /// What ids, times and random sequences follow from.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The variable that sets [`rounds`](Self::rounds).
+    pub const ROUNDS: &'static str = "AGENT_STORAGE_ROUNDS";
+    /// The variable that sets [`seed`](Self::seed).
+    pub const SEED: &'static str = "AGENT_STORAGE_SEED";
+
+    /// So many rounds of each race, with ids, times and sequences that follow from `seed`.
+    pub const fn new(rounds: usize, seed: u64) -> Self {
+        Self { rounds, seed }
+    }
+
+    /// From the environment; a random seed where none is given.
+    pub fn from_env() -> Self {
+        fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
+            std::env::var(name).ok()?.parse().ok()
+        }
+        Self {
+            rounds: number(Self::ROUNDS).unwrap_or(200),
+            // Short enough to be typed again.
+            seed: number(Self::SEED).unwrap_or_else(|| Effects::default().random_u64() >> 32),
+        }
+    }
+}
+
+/// One fresh store, for one clause.
+pub(crate) struct Stage {
+    /// Clock, ids and randomness, which follow from the seed.
+    pub(crate) effects: Effects,
+    pub(crate) settings: Settings,
+    pub(crate) journal: Journal,
+    factory: Arc<dyn AnyFactory>,
+    site: Box<dyn std::any::Any + Send + Sync>,
+    opened: AtomicUsize,
+}
+
+/// 2026-02-15T10:30:00Z: the suite's clock starts here, far from any edge.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
+
+impl Stage {
+    pub(crate) async fn new(
+        factory: Arc<dyn AnyFactory>,
+        settings: Settings,
+        journal: Journal,
+    ) -> Checked<Self> {
+        let site = factory.fresh().await?;
+        Ok(Self {
+            effects: Effects::seeded(settings.seed, START),
+            settings,
+            journal,
+            factory,
+            site,
+            opened: AtomicUsize::new(0),
+        })
+    }
+
+    /// Another handle on the store, for the tenant `default`.
+    pub(crate) async fn open(&self) -> Checked<Storage> {
+        self.open_for(&TenantId::default()).await
+    }
+
+    /// Another handle on the store, for a tenant.
+    pub(crate) async fn open_for(&self, tenant: &TenantId) -> Checked<Storage> {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let whose =
+            if *tenant == TenantId::default() { String::new() } else { format!(" of tenant {tenant}") };
+        let name = format!("handle {number}{whose}:");
+        let storage = self.factory.open(&self.site, tenant).await?;
+        self.note(format_args!("{name} opened"));
+        Ok(Recorded::new(storage, self.journal.clone(), name).into())
+    }
+
+    /// Several handles on the store.
+    pub(crate) async fn handles(&self, count: usize) -> Checked<Vec<Storage>> {
+        let mut handles = Vec::new();
+        for _ in 0..count {
+            handles.push(self.open().await?);
+        }
+        Ok(handles)
+    }
+
+    /// Drops the last handle and opens another, as after a restart.
+    pub(crate) async fn reopen(&self, storage: Storage) -> Checked<Storage> {
+        drop(storage);
+        self.open().await
+    }
+
+    pub(crate) async fn tenants(&self) -> Checked<Arc<dyn Tenants>> {
+        let tenants = self.factory.tenants(&self.site).await?;
+        tenants.ok_or_else(|| Failure::new("the factory's tenants", "a list of tenants", "none"))
+    }
+
+    pub(crate) fn address(&self) -> Option<String> {
+        self.factory.address(&self.site)
+    }
+
+    pub(crate) async fn damage(&self, damage: Damage) -> Checked {
+        self.note(format_args!("damage: {damage:?}"));
+        Ok(self.factory.damage(&self.site, damage).await?)
+    }
+
+    /// Adds a line to the steps that a failure shows.
+    pub(crate) fn note(&self, what: impl std::fmt::Display) {
+        self.journal.note(what);
+    }
+
+    // --- the usual objects --------------------------------------------------------------------------------------
+
+    /// A workspace that is not stored yet.
+    pub(crate) fn workspace(&self, name: &str) -> Workspace {
+        let effects = &self.effects;
+        Workspace::new(effects.new_workspace_id(), name, effects.new_session_id(), effects.now())
+    }
+
+    /// A stored workspace.
+    pub(crate) async fn new_workspace(&self, storage: &Storage) -> Checked<Workspace> {
+        Ok(storage.workspaces.put(self.workspace("project"), Expect::Absent).await?)
+    }
+
+    /// A session that is not stored yet, in a workspace that is.
+    pub(crate) async fn session(&self, storage: &Storage) -> Checked<NewSession> {
+        let workspace = self.new_workspace(storage).await?;
+        Ok(NewSession::new(self.effects.new_session_id(), workspace.id))
+    }
+
+    /// A stored session, idle.
+    pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Session> {
+        let new = self.session(storage).await?;
+        self.create(storage, new).await
+    }
+
+    /// Stores a session.
+    pub(crate) async fn create(&self, storage: &Storage, new: NewSession) -> Checked<Session> {
+        Ok(storage.sessions.commit(Commit::create(&self.effects, new)).await?.session)
+    }
+
+    /// A commit for a session, without steps.
+    pub(crate) fn seal(&self, session: &Session) -> Commit {
+        self.seal_at(session.id, session.head)
+    }
+
+    pub(crate) fn seal_at(&self, session: SessionId, seen: Seq) -> Commit {
+        Commit::seal(&self.effects, session, seen)
+    }
+
+    /// Commits one message of a person.
+    pub(crate) async fn say(&self, storage: &Storage, session: &Session, text: &str) -> Checked<Committed> {
+        let commit = self.seal(session).event(NewEvent::user_message(text));
+        Ok(storage.sessions.commit(commit).await?)
+    }
+
+    /// Commits `count` messages, in commits of at most a thousand; returns the session after them.
+    pub(crate) async fn fill(&self, storage: &Storage, session: &Session, count: usize) -> Checked<Session> {
+        let mut session = session.clone();
+        let mut done = 0;
+        while done < count {
+            let part = (count - done).min(1000);
+            let events = (done..done + part).map(|n| NewEvent::user_message(format!("message {n}")));
+            session = storage.sessions.commit(self.seal(&session).events(events)).await?.session;
+            done += part;
+        }
+        Ok(session)
+    }
+
+    /// Commits an input and the start of its run; returns the session and the run.
+    pub(crate) async fn begin_run(
+        &self,
+        storage: &Storage,
+        session: &Session,
+        text: &str,
+    ) -> Checked<(Session, RunId)> {
+        let run = self.effects.new_run_id();
+        let commit = self
+            .seal(session)
+            .event(NewEvent::user_message(text))
+            .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+        Ok((storage.sessions.commit(commit).await?.session, run))
+    }
+
+    /// A commit of the run `run`, under the session's present epoch.
+    pub(crate) fn seal_run(&self, session: &Session, run: RunId) -> Commit {
+        self.seal(session).fence(run, session.epoch)
+    }
+
+    pub(crate) fn device(&self, name: &str) -> Checked<DeviceId> {
+        Ok(name.parse()?)
+    }
+}
+
+/// All of a session's own events, by pages of the given size.
+pub(crate) async fn own_events(storage: &Storage, id: SessionId, page: usize) -> Checked<Vec<Event>> {
+    walk(storage, id, ReadEvents::first(page)).await
+}
+
+/// The events of a read and of all pages after it.
+pub(crate) async fn walk(storage: &Storage, id: SessionId, read: ReadEvents) -> Checked<Vec<Event>> {
+    let newest = read.newest;
+    let (mut pages, mut next) = (Vec::new(), Some(read));
+    while let Some(read) = next {
+        let limit = read.limit;
+        let page = storage.sessions.read(id, read).await?;
+        if page.events.len() > limit {
+            return Err(Failure::new("a page of events", format_args!("at most {limit}"), page.events.len()));
+        }
+        if page.events.is_empty() && page.next.is_some() {
+            return Err(Failure::new("a page of events", "no empty page before the last", "an empty page"));
+        }
+        if let Some(damage) = page.damaged.first() {
+            return Err(Failure::new("a page of events", "nothing damaged", damage));
+        }
+        pages.push(page.events);
+        next = page.next;
+    }
+    if newest {
+        pages.reverse();
+    }
+    Ok(pages.into_iter().flatten().collect())
+}
+
+/// What was done to each task's result: those that succeeded, and those that failed.
+pub(crate) type Split<T> = (Vec<T>, Vec<agent_core::Error>);
+
+/// Sorts results into successes and failures.
+pub(crate) fn split<T>(results: Vec<agent_core::Result<T>>) -> Split<T> {
+    let mut split = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => split.0.push(value),
+            Err(error) => split.1.push(error),
+        }
+    }
+    split
+}
+
+/// Runs futures in tasks of their own, which start together; returns what each returned, in order.
+pub(crate) async fn race<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    futures: impl IntoIterator<Item = F>,
+) -> Checked<Vec<T>> {
+    let futures: Vec<F> = futures.into_iter().collect();
+    let count = futures.len();
+    let barrier = Arc::new(Barrier::new(count));
+    let mut tasks = JoinSet::new();
+    for (index, future) in futures.into_iter().enumerate() {
+        let barrier = barrier.clone();
+        tasks.spawn(async move {
+            barrier.wait().await;
+            (index, future.await)
+        });
+    }
+    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    while let Some(joined) = tasks.join_next().await {
+        let (index, value) =
+            joined.map_err(|error| Failure::new("tasks that race", "each ends", format_args!("{error}")))?;
+        results[index] = Some(value);
+    }
+    Ok(results.into_iter().flatten().collect())
+}
+
+/// Polls a future at most `polls` times, each time it asks for it, and then drops it; `None` where it was dropped.
+pub(crate) async fn dropped_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    struct Limited<F> {
+        future: Option<Pin<Box<F>>>,
+        left: usize,
+    }
+    impl<F: Future> Future for Limited<F> {
+        type Output = Option<F::Output>;
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            if self.left == 0 {
+                self.future = None;
+                return Poll::Ready(None);
+            }
+            self.left -= 1;
+            let polled = self.future.as_mut().map(|future| future.as_mut().poll(context));
+            match polled {
+                Some(Poll::Ready(value)) => Poll::Ready(Some(value)),
+                Some(Poll::Pending) if self.left == 0 => {
+                    self.future = None;
+                    Poll::Ready(None)
+                }
+                Some(Poll::Pending) => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+    Limited { future: Some(Box::pin(future)), left: polls }.await
+}

@@ -1,0 +1,153 @@
+//! The suite in another process: the test program starts itself again, with an order in the environment.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+
+use agent_core::{
+    DeviceId, Effects, Expect, NewEvent, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId,
+};
+
+use crate::factory::AnyFactory;
+use crate::failure::{Checked, Failure};
+
+/// The variable that holds the order.
+const ORDER: &str = "AGENT_STORAGE_CONFORMANCE_ORDER";
+
+/// What another process is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Append so many messages to a session, one a commit; say the number of each once it is acknowledged.
+    Append(SessionId, String, u64),
+    /// Bind a device to a workspace unless it is bound; say what is bound then.
+    Contact(DeviceId, WorkspaceId),
+}
+
+impl Order {
+    fn to_text(&self, address: &str) -> String {
+        match self {
+            Self::Append(session, name, count) => format!("append\n{session}\n{name}\n{count}\n{address}"),
+            Self::Contact(device, workspace) => format!("contact\n{device}\n{workspace}\n\n{address}"),
+        }
+    }
+
+    fn from_text(text: &str) -> Checked<(Self, String)> {
+        let bad = || Failure::new("an order from another process", "one of this version", text);
+        let mut parts = text.splitn(5, '\n');
+        let mut part = || parts.next().ok_or_else(bad);
+        let (verb, first, second, third, address) = (part()?, part()?, part()?, part()?, part()?);
+        let order = match verb {
+            "append" => Self::Append(first.parse()?, second.to_owned(), third.parse().map_err(|_| bad())?),
+            "contact" => Self::Contact(first.parse()?, second.parse()?),
+            _ => return Err(bad()),
+        };
+        Ok((order, address.to_owned()))
+    }
+}
+
+/// Does what an order in the environment says, where there is one.
+pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
+    let order = std::env::var(ORDER).ok()?;
+    let factory = factory.clone();
+    let result = crate::run::on_runtime(async move {
+        let (order, address) = Order::from_text(&order)?;
+        let site = factory.attach(&address).await?;
+        let storage = factory.open(&site, &TenantId::default()).await?;
+        carry_out(&storage, order).await
+    });
+    match result {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(failure) => {
+            let _ = writeln!(std::io::stdout().lock(), "failed: {failure}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+async fn carry_out(storage: &Storage, order: Order) -> Checked {
+    let effects = Effects::default();
+    match order {
+        Order::Append(id, name, count) => {
+            let mut seen = storage.sessions.load(id).await?.head;
+            for n in 0..count {
+                let said = vec![NewEvent::user_message(format!("{name} {n}"))];
+                seen = storage.sessions.append(&effects, id, seen, said).await?.last;
+                answer(seen)?;
+            }
+        }
+        Order::Contact(device, workspace) => {
+            answer(storage.bindings.bind(&device, workspace, Expect::Absent).await?)?;
+        }
+    }
+    Ok(())
+}
+
+/// One line for the process that gave the order, on its way before anything else happens.
+fn answer(what: impl std::fmt::Display) -> Checked {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{what}")
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new("an answer to another process", "success", error))
+}
+
+/// Another process at work. It is killed, at the latest, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts this program again, to do as ordered with the store at `address`.
+    pub(crate) fn start(order: &Order, address: &str) -> Checked<Self> {
+        let failed = |error| Failure::new("starting another process", "success", error);
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .env(ORDER, order.to_text(address))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let Some(out) = child.stdout.take() else {
+            return Err(Failure::new("another process", "its output", "none"));
+        };
+        Ok(Self { child, lines: BufReader::new(out).lines() })
+    }
+
+    /// Its next answer; `None` where it has ended.
+    pub(crate) fn next(&mut self) -> Checked<Option<String>> {
+        match self.lines.next() {
+            None => Ok(None),
+            Some(Ok(line)) if line.starts_with("failed: ") => {
+                Err(Failure::new("what another process did", "success", line))
+            }
+            Some(Ok(line)) => Ok(Some(line)),
+            Some(Err(error)) => Err(Failure::new("another process", "an answer", error)),
+        }
+    }
+
+    /// Its next answer, as a sequence number.
+    pub(crate) fn next_seq(&mut self) -> Checked<Option<Seq>> {
+        let Some(line) = self.next()? else { return Ok(None) };
+        let number = line.parse().map_err(|_| Failure::new("another process", "a number", &line))?;
+        Ok(Some(Seq::new(number)))
+    }
+
+    /// Ends it at once, in the middle of whatever it does (`kill -9` where there is such a thing), and returns what it
+    /// had still answered.
+    pub(crate) fn kill(mut self) -> Checked<Vec<Seq>> {
+        self.child.kill().map_err(|error| Failure::new("killing another process", "success", error))?;
+        let mut rest = Vec::new();
+        while let Some(seq) = self.next_seq()? {
+            rest.push(seq);
+        }
+        Ok(rest)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
