@@ -302,7 +302,8 @@ async fn a40_nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
     holds_for("no event has further fields", &stored, stored.iter().all(|event| event.extra.is_empty()))
 }
 
-/// R14: the author of each event is kept: that of the commit, or its own; with any name.
+/// R14: the author of each event is kept: its own, or that of the commit, or whoever its type speaks for; with any
+/// name.
 async fn r14_who_said_it_is_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -321,7 +322,17 @@ async fn r14_who_said_it_is_kept(stage: &Stage) -> Checked {
     let stored = own_events(&storage, session.id, 100).await?;
     let seen: Vec<_> = stored.iter().skip(1).map(|event| event.actor.clone()).collect();
     actors.push(of_commit);
-    same("the authors", &seen, &actors)
+    same("the authors", &seen, &actors)?;
+    let now = storage.sessions.load(session.id).await?;
+    let unsigned = stage
+        .seal(&now)
+        .event(NewEvent::user_message("mine"))
+        .event(NewEvent::agent_message("the agent's"))
+        .event(NewEvent::system_prompt("the host's"));
+    let first = storage.sessions.commit(unsigned).await?.first;
+    let stored = own_events(&storage, session.id, 100).await?;
+    let seen: Vec<_> = stored.iter().filter(|e| e.seq >= first).map(|e| e.actor.clone()).collect();
+    same("the authors of what nobody signed", &seen, &vec![Actor::USER, Actor::AGENT, Actor::SYSTEM])
 }
 
 async fn say_at(storage: &Storage, stage: &Stage, id: SessionId, at: Timestamp, text: &str) -> Checked {
