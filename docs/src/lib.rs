@@ -3,6 +3,7 @@
 //! This crate is not published, and so may reach out of its folder (`README.md` lies above it).
 
 pub mod features;
+pub mod machine;
 
 /// `README.md`.
 #[doc = include_str!("../../README.md")]

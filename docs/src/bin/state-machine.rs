@@ -1,0 +1,7 @@
+//! Writes `docs/state-machine.md`.
+
+use std::fs;
+
+fn main() -> std::io::Result<()> {
+    fs::write(docs::features::root().join("docs/state-machine.md"), docs::machine::page())
+}
