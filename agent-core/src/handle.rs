@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use tracing::{debug, instrument};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tracing::{Instrument, debug, instrument};
 
-use crate::error::{ErrorKind, Result};
-use crate::id::{Seq, SessionId};
+use crate::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::id::{Epoch, Seq, SessionId};
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Watched, begin, stored, watch_holder};
@@ -113,13 +112,26 @@ impl SessionHandle {
     #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
         self.touch().await;
-        match begin(self, Some(input.into()), None).await? {
+        match self.begin(Some(input.into()), None).await? {
             Begun::Run(run) => Ok(run),
             Begun::Waiting(seq) => {
                 let now = self.snapshot();
                 Ok(Run::waiting(stored(&now, seq), now.status))
             }
         }
+    }
+
+    /// Begins in a task of its own: a caller that goes away leaves no lease behind without a run.
+    async fn begin(&self, input: Option<Input>, expired: Option<Epoch>) -> Result<Begun> {
+        let handle = self.clone();
+        let work = async move { begin(&handle, input, expired).await };
+        tokio::spawn(work.in_current_span()).await.unwrap_or_else(|failed| {
+            let error = Error::new(
+                ErrorKind::Unavailable,
+                format!("the beginning of a run of session {} was cut off; load the session again", self.id),
+            );
+            Err(error.with_outcome(WriteOutcome::Unknown).with_source(failed))
+        })
     }
 
     /// Notes that the workspace is used; that it cannot be noted fails nothing.
@@ -142,7 +154,8 @@ impl SessionHandle {
         Ok(committed.last)
     }
 
-    /// Starts one bounded run, if something waits or is due and no other run goes on; otherwise none.
+    /// Starts one bounded run, if something waits or is due and no other run goes on; otherwise none. What waits may
+    /// be several inputs: the run answers them all.
     ///
     /// Where the session is run by somebody, it watches the holder for as long as its lease lives without a sign of
     /// life: one that is silent for so long, or proven dead, is replaced. At the first sign of life it gives up.
@@ -157,14 +170,15 @@ impl SessionHandle {
             Watched::Alive => return Ok(None),
             Watched::Released => None,
         };
-        Ok(match begin(self, None, expired).await? {
+        Ok(match self.begin(None, expired).await? {
             Begun::Run(run) => Some(run),
             Begun::Waiting(_) => None,
         })
     }
 
     /// Waits for this session's turn, as long as it takes, and then starts one bounded run; none where nothing waits
-    /// any more, because somebody else has done it.
+    /// any more, because somebody else has done it, or where the session cannot run (it waits for an answer, is set
+    /// aside, or is to be tried again later).
     ///
     /// For a prompt that was only stored: while the holder lives it waits; when the holder ends its run, dies, or is
     /// silent for its whole lease, it goes on. May be dropped at any point.
@@ -179,10 +193,19 @@ impl SessionHandle {
                 Watched::Gone(epoch) => Some(epoch),
                 Watched::Alive | Watched::Released => None,
             };
-            if let Begun::Run(run) = begin(self, None, expired).await? {
+            if let Begun::Run(run) = self.begin(None, expired).await? {
                 return Ok(Some(run));
             }
-            if self.refresh().await?.status.state != SessionState::Running {
+            let now = self.refresh().await?;
+            let at = self.runtime.effects().now();
+            let waits = now.last_input > now.handled && now.ready_at.is_none_or(|ready_at| ready_at <= at);
+            let open = match now.status.state {
+                SessionState::Running => true,
+                // Somebody was quicker, and is done already.
+                SessionState::Queued => waits,
+                _ => false,
+            };
+            if !open {
                 return Ok(None);
             }
         }
@@ -223,21 +246,26 @@ impl SessionHandle {
         self.runtime.storage.sessions.history(self.id, read).await
     }
 
-    /// All events after `after`, and then those that come, for ever.
+    /// All events after `after`, and then those that come, for ever; a page at a time in memory.
     pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
         let (sessions, id) = (self.runtime.storage.sessions.clone(), self.id);
-        let pages = futures::stream::unfold((after, false), move |(seen, failed)| {
+        let pages = stream::try_unfold(after, move |seen| {
             let sessions = sessions.clone();
             async move {
-                if failed {
-                    return None;
+                loop {
+                    let page = sessions.history(id, ReadEvents::first(200).after(seen)).await?;
+                    if let Some(last) = page.events.last() {
+                        let seen = last.seq;
+                        return Ok(Some((stream::iter(page.events.into_iter().map(Ok)), seen)));
+                    }
+                    if let Some(damage) = page.damaged.first() {
+                        return Err(Error::corrupt(format!("session {id}: {damage}")));
+                    }
+                    sessions.changed(id, seen).await?;
                 }
-                let next = sessions.follow(id, seen).next().await?;
-                let state = next.as_ref().map_or((seen, true), |event| (event.seq, false));
-                Some((next, state))
             }
         });
-        pages.boxed()
+        pages.try_flatten().boxed()
     }
 
     /// An independent session that shares the history up to and including event `at`, or up to the last point where
@@ -316,6 +344,15 @@ impl SessionHandle {
         let head = self.snapshot().head;
         let event = NewEvent::updated(patch);
         self.commit(|commit| commit.expect(Expect::Is(head)).event(event)).await.map(drop)
+    }
+
+    /// Lets a session that failed go on, once what made it fail is mended.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where it has not failed.
+    pub async fn recover(&self) -> Result<()> {
+        self.trigger(Trigger::Recover).await
     }
 
     /// Hides the session from lists.

@@ -40,8 +40,14 @@ pub(crate) struct Driver {
     updates: mpsc::UnboundedSender<Result<Update>>,
     own: OwnHead,
     stop: BoxFuture<'static, Stopped>,
+    /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
+    noticed: Option<Stopped>,
+    /// What the next commit starts with.
+    prelude: Vec<NewEvent>,
     /// Commits that could not be stored yet, where the configuration goes on without.
     backlog: VecDeque<Commit>,
+    /// Whether something could not be stored, and never will be.
+    lost: bool,
     usage: Usage,
     tool_calls: u32,
 }
@@ -90,7 +96,10 @@ impl Driver {
             updates,
             own,
             stop,
+            noticed: None,
+            prelude: Vec::new(),
             backlog: VecDeque::new(),
+            lost: false,
             usage: Usage::default(),
             tool_calls: 0,
         }
@@ -163,10 +172,8 @@ impl Driver {
         for damage in context.damaged() {
             warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
         }
-        if config.spans
-            && let Some(span) = span_started(&self.run.to_string(), "run")
-        {
-            self.save(vec![span]).await?;
+        if config.spans {
+            self.prelude.extend(span_started(&self.run.to_string(), "run"));
         }
         let mut text = String::new();
         for _ in 0..config.limits.turns {
@@ -212,7 +219,8 @@ impl Driver {
         if matches!(self.session.requested, Some(Request::Suspend(_))) {
             return Ok(true);
         }
-        match asks_to_stop(&self.session, self.epoch).or_else(|| (&mut self.stop).now_or_never()) {
+        let noticed = self.noticed.take().or_else(|| asks_to_stop(&self.session, self.epoch));
+        match noticed.or_else(|| (&mut self.stop).now_or_never()) {
             Some(Stopped::Asked) => Ok(true),
             Some(Stopped::Fenced(error)) => Err(error),
             None => Ok(false),
@@ -390,20 +398,27 @@ impl Driver {
             }
             _ => (RunEnd::Interrupted, ToolOutcome::Interrupted),
         };
-        let mut commit = self.sealed().events(said);
+        self.prelude.extend(said);
+        let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
             commit = commit.events(span_completed(&self.run.to_string(), span));
         }
-        self.store(commit.trigger(Trigger::EndRun(end))).await?;
-        let stored = self.backlog.is_empty();
+        self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
+        if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
+            // What was said last cannot be stored; the run ends all the same.
+            let commit = self.sealed().trigger(Trigger::EndRun(end));
+            self.store(commit).await?;
+        }
+        let stored = self.backlog.is_empty() && !self.lost;
         let status = self.session.status;
         Ok(RunReport { run: Some(self.run), text, outcome, usage: self.usage, status, stored })
     }
 
-    fn sealed(&self) -> Commit {
+    fn sealed(&mut self) -> Commit {
         Commit::seal(self.handle.runtime().effects(), self.session.id, self.session.head)
             .actor(Actor::AGENT)
             .fence(self.run, self.epoch)
+            .events(std::mem::take(&mut self.prelude))
     }
 
     /// Stores events; returns the commit's id.
@@ -426,34 +441,46 @@ impl Driver {
                     self.session = committed.session;
                     self.backlog.pop_front();
                 }
-                Err(error) => {
-                    let fenced = matches!(error.kind(), ErrorKind::Fenced { .. });
-                    if fenced || runtime.config().persistence == Persistence::Strict {
-                        return Err(error);
-                    }
+                Err(error) if goes_on(runtime.config().persistence, &error) => {
+                    // A commit that is itself at fault is not sent again, the others are, with the next step.
+                    let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
                     self.send(Update::NotStored(error));
-                    break;
+                    if !at_fault {
+                        break;
+                    }
+                    self.lost = true;
+                    self.backlog.pop_front();
                 }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
     async fn before_run(&mut self) {
-        let shared = &self.handle.runtime().shared;
+        let shared = self.handle.runtime().shared.clone();
         for plugin in &shared.plugins {
             let work = plugin.before_run(&self.session);
-            hook(plugin.name(), "before_run", shared.config.limits.tool_timeout, work).await;
+            tokio::select! {
+                biased;
+                stopped = &mut self.stop, if self.noticed.is_none() => self.noticed = Some(stopped),
+                () = hook(plugin.name(), "before_run", shared.config.limits.tool_timeout, work) => {}
+            }
         }
     }
 
     async fn after_run(&mut self, report: &RunReport) {
-        let shared = &self.handle.runtime().shared;
+        let shared = self.handle.runtime().shared.clone();
         for plugin in &shared.plugins {
             let work = plugin.after_run(&self.session, report);
             hook(plugin.name(), "after_run", shared.config.limits.tool_timeout, work).await;
         }
     }
+}
+
+/// Whether a run goes on although something could not be stored.
+fn goes_on(persistence: Persistence, error: &Error) -> bool {
+    persistence == Persistence::BestEffort && !matches!(error.kind(), ErrorKind::Fenced { .. })
 }
 
 fn failed_provider(shared: &crate::runtime::Shared, what: &str) -> Error {

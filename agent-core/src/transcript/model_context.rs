@@ -101,7 +101,8 @@ impl ModelContext {
         let first =
             ReadEvents::last(64).after(session.visible_from).max_bytes(self.limits.bytes.min(1 << 20));
         let mut next = Some(first.before(session.head.next()));
-        let mut oldest_is_inside_commit = false;
+        // The commit of the oldest part, where that is not the commit's first event.
+        let mut inside = None;
         while let Some(read) = next {
             if self.is_full() {
                 self.cut = true;
@@ -117,15 +118,14 @@ impl ModelContext {
                 Err(error) => return Err(error),
             };
             for event in page.events.iter().rev() {
-                // What cannot be read as its type is left out for the model, and stays in the log.
-                let Ok(part) = self.part(event) else { continue };
                 if let Some(taken) = taken_by(event) {
                     self.parts.push_front(Part::Taken(taken));
                 }
-                if let Some(part) = part {
+                // What cannot be read as its type is left out for the model, and stays in the log.
+                if let Ok(Some(part)) = self.part(event) {
                     self.bytes += part.size_bytes();
                     self.parts.push_front(part);
-                    oldest_is_inside_commit = event.n > 1;
+                    inside = (event.n > 1).then_some(event.commit);
                 }
             }
             self.damaged.extend(page.damaged);
@@ -135,23 +135,24 @@ impl ModelContext {
                 break;
             }
         }
-        if self.cut && oldest_is_inside_commit {
-            self.drop_cut_message();
+        if let Some(commit) = inside.filter(|_| self.cut) {
+            self.drop_calls_of(commit);
         }
         Ok(())
     }
 
-    /// Drops the rest of an agent's message whose beginning lies before what was read.
-    fn drop_cut_message(&mut self) {
-        while let Some(Part::Call { .. } | Part::Result(_)) = self.parts.front() {
+    /// Drops the rest of an agent's message whose beginning is cut off. Results without their calls are left out by
+    /// the assembly.
+    fn drop_calls_of(&mut self, cut: CommitId) {
+        while matches!(self.parts.front(), Some(Part::Call { commit, .. }) if *commit == cut) {
             self.drop_oldest();
         }
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some(part) = self.parts.pop_front() {
-            self.bytes = self.bytes.saturating_sub(part.size_bytes());
-        }
+    fn drop_oldest(&mut self) -> Option<Part> {
+        let part = self.parts.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(part.size_bytes());
+        Some(part)
     }
 
     fn is_full(&self) -> bool {
@@ -230,14 +231,12 @@ impl ModelContext {
         while self.parts.len() > 1
             && (self.count() > self.limits.messages * slack || self.bytes > self.limits.bytes * slack)
         {
-            if matches!(self.parts.front(), Some(Part::Input { .. })) {
-                self.asked = self.parts.front().cloned();
-            }
-            self.drop_oldest();
             self.cut = true;
-        }
-        if self.cut {
-            self.drop_cut_message();
+            match self.drop_oldest() {
+                Some(input @ Part::Input { .. }) => self.asked = Some(input),
+                Some(Part::Agent { commit, .. } | Part::Call { commit, .. }) => self.drop_calls_of(commit),
+                _ => {}
+            }
         }
     }
 
