@@ -1,0 +1,254 @@
+//! Bindings: the synchronous core of `bindings.toml`, which people edit too. The file is the truth, read anew for
+//! every answer and under the lock for every change.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::binding::decide_bind;
+use agent_core::page::Damaged;
+use agent_core::{Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Page, Result, WorkspaceId};
+use toml_edit::{DocumentMut, Item, Table, TableLike, value};
+
+use crate::env::{Env, held};
+use crate::error::{corrupt, newer};
+use crate::lock::{self, Attempt};
+use crate::tenant::Tenant;
+
+/// The newest format that this version reads, and the one that it writes. A file without one is the seed's.
+const FORMAT: i64 = 1;
+/// The last line of a file of ours: where it is missing, the file was cut short.
+const LAST_LINE: &str = "# end of bindings";
+
+/// What is remembered of the file, so that it is read, but not always parsed.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    /// The bytes that were read last, and what they came to.
+    parsed: Option<(Vec<u8>, Arc<Bindings>)>,
+    /// The bytes that this process last saw to be durable.
+    durable: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    bound: BTreeMap<DeviceId, WorkspaceId>,
+    /// Entries that cannot be read, by their keys.
+    damaged: BTreeMap<String, &'static str>,
+}
+
+impl Bindings {
+    fn of(text: &DocumentMut) -> Self {
+        let mut bindings = Self::default();
+        let Some(table) = table(text) else { return bindings };
+        for (key, item) in table.iter() {
+            let workspace = item.as_str().and_then(|id| id.parse().ok());
+            match (key.parse::<DeviceId>(), workspace) {
+                (Ok(device), Some(workspace)) => drop(bindings.bound.insert(device, workspace)),
+                (Ok(_), None) => drop(bindings.damaged.insert(key.to_owned(), "is bound to no workspace id")),
+                (Err(_), _) => drop(bindings.damaged.insert(key.to_owned(), "is no device id")),
+            }
+        }
+        bindings
+    }
+
+    /// What a device is bound to. An entry that cannot be read is not the same as none.
+    fn get(&self, device: &DeviceId, path: &Path) -> Result<Option<WorkspaceId>> {
+        if self.damaged.contains_key(device.as_str()) {
+            return Err(corrupt(path, &format!("binds device {device} to what is no workspace id")));
+        }
+        Ok(self.bound.get(device).copied())
+    }
+}
+
+fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
+    text.get("bindings").and_then(Item::as_table_like)
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|source| corrupt(path, "is not UTF-8 text").with_source(source))?;
+    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        // Not the error itself, which quotes the text.
+        corrupt(path, &format!("is not TOML ({}); it may have been cut short", error.message()))
+    })?;
+    let format = match document.get("format") {
+        Some(item) => Some(item.as_integer().ok_or_else(|| corrupt(path, "has a format that is no number"))?),
+        None => None,
+    };
+    match format {
+        Some(format) if format > FORMAT => return Err(newer(path, format)),
+        Some(_) if !text.lines().any(|line| line.trim_end() == LAST_LINE) => {
+            return Err(corrupt(path, &format!("was cut short: its last line, `{LAST_LINE}`, is missing")));
+        }
+        None if text.trim().is_empty() => return Err(corrupt(path, "is empty, as nobody leaves it")),
+        _ => {}
+    }
+    match document.get("bindings") {
+        Some(item) if item.as_table_like().is_none() => {
+            Err(corrupt(path, "has `bindings` that are no table"))
+        }
+        _ => Ok(document),
+    }
+}
+
+fn read(tenant: &Tenant) -> Result<Arc<Bindings>> {
+    let path = tenant.layout.bindings();
+    let Some(bytes) = tenant.env.read_file(&path)? else { return Ok(Arc::default()) };
+    if let Some((known, bindings)) = &held(&tenant.bindings).parsed
+        && *known == bytes
+    {
+        return Ok(bindings.clone());
+    }
+    let bindings = Arc::new(Bindings::of(&parse(&path, &bytes)?));
+    held(&tenant.bindings).parsed = Some((bytes, bindings.clone()));
+    Ok(bindings)
+}
+
+pub(crate) fn resolve(tenant: &Tenant, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+    read(tenant)?.get(device, &tenant.layout.bindings())
+}
+
+pub(crate) fn list(tenant: &Tenant, query: &BindingQuery) -> Result<Page<Binding>> {
+    let path = tenant.layout.bindings();
+    let bindings = read(tenant)?;
+    let page = query.page(bindings.bound.iter().map(|(device, id)| Binding::new(device.clone(), *id)))?;
+    if query.cursor.is_some() {
+        return Ok(page);
+    }
+    let damaged = bindings.damaged.iter().map(|(key, reason)| {
+        Damaged::new(
+            path.display().to_string(),
+            format!("entry {:?} {reason}", key.escape_debug().to_string()),
+        )
+    });
+    Ok(page.with_damaged(damaged.collect()))
+}
+
+/// Changes the file under its lock. `change` says what it did, and whether there is anything to write.
+fn mutate<T>(
+    tenant: &Tenant,
+    change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
+) -> Result<Attempt<T>> {
+    let env = &tenant.env;
+    let path = tenant.layout.bindings();
+    env.check_poison(&path)?;
+    tenant.prepare()?;
+    let Some(_lock) = lock::take(env, &tenant.layout.bindings_lock())? else { return Ok(Attempt::Busy) };
+    let bytes = env.read_file(&path)?;
+    let mut document = match &bytes {
+        Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, &path, bytes, error))?,
+        None => DocumentMut::new(),
+    };
+    let bindings = Bindings::of(&document);
+    if document.get("bindings").is_none() {
+        document.insert("bindings", Item::Table(Table::new()));
+    }
+    let Some(table) = document.get_mut("bindings").and_then(Item::as_table_like_mut) else {
+        return Err(corrupt(&path, "has `bindings` that are no table"));
+    };
+    let (answer, changed) = change(&bindings, table, &path)?;
+    if changed {
+        let text = finish(document).into_bytes();
+        env.replace(&path, &text)?;
+        held(&tenant.bindings).durable = Some(text);
+    } else if bytes.is_some() && held(&tenant.bindings).durable != bytes {
+        // Somebody else may have written it and died before its name was durable.
+        env.sync_name(&path)?;
+        held(&tenant.bindings).durable = bytes;
+    }
+    Ok(Attempt::Done(answer))
+}
+
+/// The text as it is stored, with its first and last line.
+fn finish(mut document: DocumentMut) -> String {
+    if document.get("format").is_none() {
+        document.insert("format", value(FORMAT));
+    }
+    let mut text = document.to_string();
+    if !text.lines().any(|line| line.trim_end() == LAST_LINE) {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push('\n');
+        text.push_str(LAST_LINE);
+        text.push('\n');
+    }
+    text
+}
+
+/// Keeps a copy of a file that cannot be read; the same bytes once only.
+fn keep(env: &Env, path: &Path, bytes: &[u8], error: Error) -> Error {
+    if *error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    let copy = path.with_file_name(format!("bindings.toml.damaged-{:08x}", crc32c::crc32c(bytes)));
+    match env.has_file(&copy) {
+        Ok(true) => return error,
+        Ok(false) => {}
+        Err(_) => return error,
+    }
+    match env.create(&copy, bytes) {
+        Ok(_) => {
+            tracing::warn!(path = %path.display(), kept = %copy.display(), "the bindings cannot be read; a copy was kept");
+        }
+        Err(second) => {
+            tracing::warn!(path = %path.display(), error = %second, "no copy of the damaged bindings could be kept");
+        }
+    }
+    error
+}
+
+pub(crate) fn bind(
+    tenant: &Tenant,
+    device: &DeviceId,
+    to: WorkspaceId,
+    expect: Expect<WorkspaceId>,
+) -> Result<Attempt<WorkspaceId>> {
+    mutate(tenant, |bindings, table, path| {
+        let now = bindings.get(device, path)?;
+        let bound = decide_bind(device, now, to, expect)?;
+        if now != Some(bound) {
+            insert(table, device.as_str(), bound);
+        }
+        Ok((bound, now != Some(bound)))
+    })
+}
+
+fn insert(table: &mut dyn TableLike, key: &str, workspace: WorkspaceId) {
+    let mut new: toml_edit::Value = workspace.to_string().into();
+    match table.get_mut(key) {
+        Some(Item::Value(old)) => {
+            *new.decor_mut() = old.decor().clone();
+            *old = new;
+        }
+        _ => drop(table.insert(key, value(new))),
+    }
+}
+
+pub(crate) fn unbind(tenant: &Tenant, device: &DeviceId) -> Result<Attempt<bool>> {
+    let path = tenant.layout.bindings();
+    if let Ok(None) = read(tenant).and_then(|bindings| bindings.get(device, &path)) {
+        return Ok(Attempt::Done(false));
+    }
+    mutate(tenant, |bindings, table, path| {
+        let bound = bindings.get(device, path)?.is_some();
+        if bound {
+            table.remove(device.as_str());
+        }
+        Ok((bound, bound))
+    })
+}
+
+pub(crate) fn unbind_workspace(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<u64>> {
+    if read(tenant).is_ok_and(|bindings| !bindings.bound.values().any(|bound| *bound == id)) {
+        return Ok(Attempt::Done(0));
+    }
+    mutate(tenant, |bindings, table, _| {
+        let devices: Vec<_> =
+            bindings.bound.iter().filter(|(_, bound)| **bound == id).map(|(device, _)| device).collect();
+        for device in &devices {
+            table.remove(device.as_str());
+        }
+        Ok((devices.len() as u64, !devices.is_empty()))
+    })
+}

@@ -1,0 +1,144 @@
+//! Where the store lies and how it behaves.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::{Effects, Error, ErrorKind, Result};
+use etcetera::BaseStrategy;
+
+use crate::io::{Io, RealIo};
+use crate::store::FsStore;
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sync {
+    /// When the disk has it. What was acknowledged survives `kill -9` and the loss of power.
+    #[default]
+    Full,
+    /// When the operating system has it. What was acknowledged survives `kill -9`; the loss of power, or a crash of
+    /// the system, may take the last half minute or so, and may leave a session's log damaged in its middle
+    /// (reported, never hidden). For tests, and for what can be made again.
+    Off,
+}
+
+/// Options of an [`FsStore`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// use agent_storage_fs::{FsConfig, Sync};
+///
+/// let store = FsConfig::new(folder.path()).with_sync(Sync::Off).open().await?;
+/// assert_eq!(store.root(), folder.path());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct FsConfig {
+    pub(crate) root: PathBuf,
+    pub(crate) sync: Sync,
+    pub(crate) lock_wait: Duration,
+    pub(crate) open_sessions: usize,
+    pub(crate) effects: Effects,
+    pub(crate) io: Arc<dyn Io>,
+}
+
+impl FsConfig {
+    /// The name of the data directory on each platform, unless another is asked for.
+    pub const DEFAULT_APP: &'static str = "agent-sessions";
+    /// How long a write waits for other processes, unless set.
+    pub const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(30);
+    /// How many sessions are kept open for writing, unless set. Each takes two open files.
+    pub const DEFAULT_OPEN_SESSIONS: usize = 128;
+
+    /// A store in the directory `root`, which is made, for its owner only, by the first write.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            sync: Sync::Full,
+            lock_wait: Self::DEFAULT_LOCK_WAIT,
+            open_sessions: Self::DEFAULT_OPEN_SESSIONS,
+            effects: Effects::default(),
+            io: Arc::new(RealIo),
+        }
+    }
+
+    /// A store in the platform's data directory, under the name `app`: `~/.local/share/<app>` (or
+    /// `$XDG_DATA_HOME/<app>`) on Linux, `~/Library/Application Support/<app>` on macOS, `%LOCALAPPDATA%\<app>` on
+    /// Windows. `Aptove` opens the directory of that program.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where `app` is no plain file name; `Unavailable` where the platform tells no home directory.
+    pub fn platform(app: &str) -> Result<Self> {
+        let plain = !app.is_empty()
+            && app.len() <= 64
+            && !app.starts_with('.')
+            && app.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_. ".contains(&b));
+        if !plain {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the application's name must be 1 to 64 letters, digits, blanks, -, _ and dots, and start with no dot",
+            ));
+        }
+        let base = etcetera::base_strategy::choose_native_strategy().map_err(|source| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "the home directory is not known; set HOME, or name a directory",
+            )
+            .with_source(source)
+        })?;
+        let data = if cfg!(windows) { base.cache_dir() } else { base.data_dir() };
+        Ok(Self::new(data.join(app)))
+    }
+
+    /// Sets when a write counts as done.
+    #[must_use]
+    pub fn with_sync(mut self, sync: Sync) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    /// Sets how long a write waits for other processes before it fails with `Unavailable`.
+    #[must_use]
+    pub fn with_lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_wait = wait;
+        self
+    }
+
+    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files.
+    #[must_use]
+    pub fn with_open_sessions(mut self, count: usize) -> Self {
+        self.open_sessions = count.max(1);
+        self
+    }
+
+    /// Sets where the time and randomness come from.
+    #[must_use]
+    pub fn with_effects(mut self, effects: Effects) -> Self {
+        self.effects = effects;
+        self
+    }
+
+    /// Sets through what files are reached; for tests.
+    #[must_use]
+    pub fn with_io(mut self, io: Arc<dyn Io>) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Opens the store. Nothing is written, and the directory need not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the name stands for something that is no directory; `Denied`.
+    pub async fn open(self) -> Result<FsStore> {
+        FsStore::with_config(self).await
+    }
+}

@@ -1,0 +1,287 @@
+//! What every room works with: the seam, the effects, the options; and the ways in which files come to be.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::{Effects, Error, ErrorKind, Result};
+
+use crate::config::{FsConfig, Sync};
+use crate::error::{corrupt, failed, in_doubt, poisoned};
+use crate::io::{Io, IoFile, Kind, OpenMode, read_full, write_full};
+use crate::{layout, lock};
+
+/// Shared by all tenants of a store.
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) root: PathBuf,
+    pub(crate) io: Arc<dyn Io>,
+    pub(crate) effects: Effects,
+    pub(crate) sync: Sync,
+    pub(crate) lock_wait: std::time::Duration,
+    pub(crate) open_sessions: usize,
+    /// Folders whose names this process has made durable.
+    durable: Mutex<HashSet<PathBuf>>,
+    /// Files of which a failure left in doubt what is durable.
+    poisoned: Mutex<HashSet<PathBuf>>,
+    /// Whether locks were seen to work.
+    probed: AtomicBool,
+}
+
+impl Env {
+    pub(crate) fn new(config: FsConfig) -> Self {
+        Self {
+            root: config.root,
+            io: config.io,
+            effects: config.effects,
+            sync: config.sync,
+            lock_wait: config.lock_wait,
+            open_sessions: config.open_sessions,
+            durable: Mutex::default(),
+            poisoned: Mutex::default(),
+            probed: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes sure, once, that locks in `folder` keep others out.
+    pub(crate) fn probe_locks(&self, folder: &Path) -> Result<()> {
+        if !self.probed.load(Ordering::Relaxed) {
+            lock::probe(self, folder)?;
+            self.probed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A name in `folder` that nobody else has, for what is being made.
+    pub(crate) fn temp_in(&self, folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!(".{name}{}{:016x}", layout::NEW, self.effects.random_u64()))
+    }
+
+    fn temp_beside(&self, path: &Path) -> PathBuf {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.temp_in(parent(path), &name)
+    }
+
+    pub(crate) fn sync_file(&self, file: &dyn IoFile) -> io::Result<()> {
+        if self.sync == Sync::Full { file.sync() } else { Ok(()) }
+    }
+
+    pub(crate) fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        if self.sync == Sync::Full { self.io.sync_dir(path) } else { Ok(()) }
+    }
+
+    // --- folders ------------------------------------------------------------------------------------------------
+
+    /// Makes sure that a folder is there, and that its name and those above it are durable. One that another process
+    /// made a moment ago may not be, so each is synced once by this process too.
+    pub(crate) fn ensure_dir(&self, path: &Path) -> Result<()> {
+        match self.io.stat(path) {
+            Ok(stat) if stat.kind != Kind::Folder => {
+                return Err(failed("use the folder", path, io::ErrorKind::NotADirectory.into()));
+            }
+            Ok(_) => {
+                let below = path.starts_with(&self.root) && path != self.root;
+                if !below || held(&self.durable).contains(path) {
+                    return Ok(());
+                }
+                self.ensure_dir(parent(path))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.ensure_dir(parent(path))?;
+                match self.io.create_dir(path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(failed("create the folder", path, error));
+                    }
+                    _ => {}
+                }
+            }
+            Err(error) => return Err(failed("use the folder", path, error)),
+        }
+        self.sync_dir(parent(path)).map_err(|e| failed("make durable the folder", path, e))?;
+        held(&self.durable).insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Whether a file is there. Something else of that name is an error.
+    pub(crate) fn has_file(&self, path: &Path) -> Result<bool> {
+        match self.io.stat(path) {
+            Ok(stat) if stat.kind == Kind::File => Ok(true),
+            Ok(_) => Err(failed("read", path, io::ErrorKind::IsADirectory.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("look at", path, error)),
+        }
+    }
+
+    /// The names in a folder; none where there is no such folder.
+    pub(crate) fn list(&self, path: &Path) -> Result<Vec<(std::ffi::OsString, Kind)>> {
+        match self.io.list(path) {
+            Ok(names) => Ok(names),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(failed("list the folder", path, error)),
+        }
+    }
+
+    // --- files --------------------------------------------------------------------------------------------------
+
+    /// The bytes of a file; `None` where there is none.
+    pub(crate) fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        /// Far more than any file that is read whole ever holds.
+        const MOST: u64 = 64 << 20;
+        let file = match self.io.open(path, OpenMode::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("open", path, error)),
+        };
+        let stat = file.stat().map_err(|e| failed("look at", path, e))?;
+        if stat.kind != Kind::File {
+            return Err(failed("read", path, io::ErrorKind::IsADirectory.into()));
+        }
+        if stat.len > MOST {
+            return Err(corrupt(path, &format!("has {} bytes, far more than belong there", stat.len)));
+        }
+        let mut bytes = vec![0; usize::try_from(stat.len).unwrap_or_default()];
+        let count = read_full(&*file, &mut bytes, 0).map_err(|e| failed("read", path, e))?;
+        bytes.truncate(count);
+        Ok(Some(bytes))
+    }
+
+    /// The text of a file; `None` where there is none.
+    pub(crate) fn read_text(&self, path: &Path) -> Result<Option<String>> {
+        let Some(bytes) = self.read_file(path)? else { return Ok(None) };
+        let text = String::from_utf8(bytes)
+            .map_err(|source| corrupt(path, "is not UTF-8 text").with_source(source))?;
+        Ok(Some(text))
+    }
+
+    /// Writes a new file of a free name beside `path`, synced, and returns the name.
+    fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
+        let (temp, file) = self.create_temp(path)?;
+        let written = write_full(&*file, bytes, 0)
+            .and_then(|()| if durable { self.sync_file(&*file) } else { Ok(()) })
+            .map_err(|e| failed("write", path, e));
+        if let Err(error) = written {
+            self.discard(&temp);
+            return Err(error);
+        }
+        Ok(temp)
+    }
+
+    /// Opens a new file of a free name beside `path`.
+    pub(crate) fn create_temp(&self, path: &Path) -> Result<(PathBuf, Box<dyn IoFile>)> {
+        let mut tries = 0;
+        loop {
+            let temp = self.temp_beside(path);
+            match self.io.open(&temp, OpenMode::CreateNew) {
+                Ok(file) => return Ok((temp, file)),
+                // Two processes with the same seed draw the same names.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 16 => tries += 1,
+                Err(error) => return Err(failed("write", path, error)),
+            }
+        }
+    }
+
+    /// Removes what could not be finished; left behind, it is only in the way.
+    pub(crate) fn discard(&self, temp: &Path) {
+        if let Err(error) = self.io.remove_file(temp) {
+            tracing::debug!(path = %temp.display(), %error, "a temporary file stays behind");
+        }
+    }
+
+    /// Replaces a file, or makes it: durable on return, and whole at every moment.
+    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.check_poison(path)?;
+        let temp = self.write_temp(path, bytes, true)?;
+        self.publish(&temp, path)
+    }
+
+    /// Gives what was written and synced as `temp` its name.
+    pub(crate) fn publish(&self, temp: &Path, path: &Path) -> Result<()> {
+        if let Err(error) = self.io.rename(temp, path) {
+            self.discard(temp);
+            return Err(unpublished(path, error));
+        }
+        self.sync_name(path)
+    }
+
+    /// Makes a file that must not exist yet, durable on return; `false` where it does.
+    pub(crate) fn create(&self, path: &Path, bytes: &[u8]) -> Result<bool> {
+        self.check_poison(path)?;
+        let temp = self.write_temp(path, bytes, true)?;
+        let linked = match self.io.hard_link(&temp, path) {
+            // No such links here; the caller holds the lock, so that nobody of ours comes between.
+            Err(error) if no_links(&error) => {
+                if self.has_file(path)? {
+                    self.discard(&temp);
+                    return Ok(false);
+                }
+                return self.publish(&temp, path).map(|()| true);
+            }
+            other => other,
+        };
+        self.discard(&temp);
+        match linked {
+            Ok(()) => self.sync_name(path).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(unpublished(path, error)),
+        }
+    }
+
+    /// Replaces a file that can be made again from others: whole at every moment, durable some time.
+    pub(crate) fn replace_cache(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let temp = self.write_temp(path, bytes, false)?;
+        self.io.rename(&temp, path).map_err(|e| {
+            self.discard(&temp);
+            failed("replace", path, e)
+        })
+    }
+
+    /// Removes a file and makes that durable; no error where there is none.
+    pub(crate) fn remove(&self, path: &Path) -> Result<()> {
+        match self.io.remove_file(path) {
+            Ok(()) => self.sync_name(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed("remove", path, error)),
+        }
+    }
+
+    /// Makes durable that `path` has its name, or has it no more.
+    pub(crate) fn sync_name(&self, path: &Path) -> Result<()> {
+        self.sync_dir(parent(path)).map_err(|error| {
+            held(&self.poisoned).insert(path.to_owned());
+            in_doubt("make durable the name of", path, error)
+        })
+    }
+
+    pub(crate) fn check_poison(&self, path: &Path) -> Result<()> {
+        if held(&self.poisoned).contains(path) {
+            return Err(poisoned(&path.display().to_string()));
+        }
+        Ok(())
+    }
+}
+
+fn no_links(error: &io::Error) -> bool {
+    // EPERM: what Linux says of file systems without hard links.
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(1)
+}
+
+/// A rename or link that failed: most errors prove that it did not happen.
+fn unpublished(path: &Path, source: io::Error) -> Error {
+    let error = failed("replace", path, source);
+    if *error.kind() == ErrorKind::Unavailable {
+        return error.with_outcome(agent_core::WriteOutcome::Unknown);
+    }
+    error
+}
+
+/// The folder that a path lies in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// Takes a mutex. A panic while it is held leaves no half change: each is changed by one call.
+pub(crate) fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

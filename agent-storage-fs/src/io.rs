@@ -1,0 +1,346 @@
+//! The seam: every file operation of this crate goes through [`Io`], so that a test can count, fail or cut each.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, to read.
+    Read,
+    /// An existing file, to read and write.
+    Write,
+    /// To read and write; made, empty and private, where there is none.
+    Create,
+    /// To read and write; must not exist yet.
+    CreateNew,
+}
+
+/// What kind of thing a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
+    /// Anything else, links among them.
+    Other,
+}
+
+/// What the system says of a file without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was last written, in nanoseconds since 1970; zero where the system does not say.
+    pub modified: i128,
+    /// Tells it from another file of the same name; zero where the system does not say.
+    pub inode: u64,
+    /// How many names it has. Zero says that it was replaced or removed while open.
+    pub links: u64,
+}
+
+/// Operations on names. Paths are absolute.
+pub trait Io: Debug + Send + Sync + 'static {
+    /// Opens a file. A file that is made is readable and writable for its owner only.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
+
+    /// What stands under a name; links are followed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+
+    /// The names in a folder with their kinds, in any order; links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>>;
+
+    /// Makes a folder that only its owner can enter.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Renames; replaces a file, or an empty folder, that has the new name.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes an empty folder.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Operations on an open file.
+pub trait IoFile: Debug + Send + Sync {
+    /// What the system says of it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn stat(&self) -> io::Result<Stat>;
+
+    /// Reads at an offset; fewer bytes than asked for are no error, zero is the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at an offset, and says how many bytes were taken.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Sets the length.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes what was written durable. After an error it is not called again on the same open file: the system may
+    /// have forgotten what it could not write.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Takes the exclusive lock if nobody else has it, and says whether it did. Never waits. The lock ends with
+    /// [`unlock`](IoFile::unlock), with the open file, or with the process.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn try_lock(&self) -> io::Result<bool>;
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn unlock(&self) -> io::Result<()>;
+}
+
+/// The file system of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealIo;
+
+impl Io for RealIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match mode {
+            OpenMode::Read => {}
+            OpenMode::Write => drop(options.write(true)),
+            OpenMode::Create => drop(options.write(true).create(true).truncate(false)),
+            OpenMode::CreateNew => drop(options.write(true).create_new(true)),
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        Ok(Box::new(RealFile(options.open(path)?)))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        fs::metadata(path).map(|metadata| stat(&metadata))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
+        fs::read_dir(path)?
+            .map(|entry| {
+                let entry = entry?;
+                let kind = entry.file_type()?;
+                Ok((entry.file_name(), kind_of(kind)))
+            })
+            .collect()
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        #[cfg_attr(not(unix), allow(unused_mut))]
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    #[cfg(unix)]
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    /// Other systems have no such call; names are as durable as their file system makes them.
+    #[cfg(not(unix))]
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl IoFile for RealFile {
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.metadata().map(|metadata| stat(&metadata))
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::read_at(&self.0, buffer, offset)
+    }
+
+    #[cfg(windows)]
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        std::os::windows::fs::FileExt::seek_read(&self.0, buffer, offset)
+    }
+
+    #[cfg(unix)]
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::write_at(&self.0, bytes, offset)
+    }
+
+    #[cfg(windows)]
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        std::os::windows::fs::FileExt::seek_write(&self.0, bytes, offset)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match self.0.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.0.unlock()
+    }
+}
+
+fn kind_of(kind: fs::FileType) -> Kind {
+    if kind.is_dir() {
+        Kind::Folder
+    } else if kind.is_file() {
+        Kind::File
+    } else {
+        Kind::Other
+    }
+}
+
+#[cfg(unix)]
+fn stat(metadata: &fs::Metadata) -> Stat {
+    use std::os::unix::fs::MetadataExt;
+    Stat {
+        kind: kind_of(metadata.file_type()),
+        len: metadata.len(),
+        modified: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+        inode: metadata.ino(),
+        links: metadata.nlink(),
+    }
+}
+
+#[cfg(not(unix))]
+fn stat(metadata: &fs::Metadata) -> Stat {
+    let modified = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    Stat {
+        kind: kind_of(metadata.file_type()),
+        len: metadata.len(),
+        modified: modified.map_or(0, |at| i128::try_from(at.as_nanos()).unwrap_or(0)),
+        inode: 0,
+        links: 1,
+    }
+}
+
+/// Reads at `offset` until the buffer is full or the file ends, and says how many bytes there were.
+pub(crate) fn read_full(file: &dyn IoFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(crate) fn write_full(file: &dyn IoFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Lists of sessions. Looks at each log's length, and reads only what changed since it looked last.
+
+use std::io;
+use std::path::Path;
+
+use agent_core::page::Damaged;
+use agent_core::{Page, Result, SessionId, SessionQuery, SessionSummary, WorkspaceId};
+
+use crate::env::held;
+use crate::error::{corrupt, failed};
+use crate::io::Kind;
+use crate::layout::{self, id_of};
+use crate::sessions::load_folder;
+use crate::tenant::Tenant;
+
+/// One page.
+pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
+    let workspaces = match query.workspace {
+        Some(id) => vec![id],
+        None => workspaces(tenant)?,
+    };
+    let (mut found, mut damaged) = (Vec::new(), Vec::new());
+    for workspace in workspaces {
+        let sessions = tenant.layout.sessions(workspace);
+        for (name, kind) in tenant.env.list(&sessions)? {
+            let Some(id) = id_of::<SessionId>(&name).filter(|_| kind != Kind::File) else { continue };
+            let folder = sessions.join(name);
+            match summary(tenant, &folder, id) {
+                Ok(Some(summary)) => found.push(summary),
+                Ok(None) => {}
+                Err(error) => damaged.push(Damaged::new(folder.display().to_string(), error.to_string())),
+            }
+        }
+    }
+    // Each is named once, on the first page.
+    if query.cursor.is_some() {
+        damaged.clear();
+    }
+    damaged.sort();
+    Ok(query.page(found)?.with_damaged(damaged))
+}
+
+/// The workspaces that have a folder.
+pub(crate) fn workspaces(tenant: &Tenant) -> Result<Vec<WorkspaceId>> {
+    let names = tenant.env.list(&tenant.layout.workspaces())?;
+    Ok(names.iter().filter(|(_, kind)| *kind != Kind::File).filter_map(|(name, _)| id_of(name)).collect())
+}
+
+fn summary(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<SessionSummary>> {
+    let log = folder.join(layout::LOG);
+    let stat = match tenant.env.io.stat(&log) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(corrupt(&log, "is missing")),
+        Err(error) => return Err(failed("look at", &log, error)),
+    };
+    if let Some((seen, summary)) = held(&tenant.summaries).get(&id)
+        && *seen == stat
+    {
+        return Ok(Some(summary.clone()));
+    }
+    let Some(cached) = load_folder(tenant, folder, id)? else { return Ok(None) };
+    let summary = SessionSummary::from(&*cached.record);
+    // What grew between the two looks is looked at again next time.
+    held(&tenant.summaries).insert(id, (stat, summary.clone()));
+    Ok(Some(summary))
+}

@@ -1,0 +1,305 @@
+//! The lines of `events.jsonl`: how an event is framed, and how a log is walked in either direction.
+
+use std::io;
+
+use agent_core::{CommitId, Event};
+use serde::Deserialize;
+
+use crate::io::{IoFile, read_full};
+
+/// How much is read at a time.
+const CHUNK: usize = 16 << 10;
+/// The longest line that can be an event: a payload of 16 MiB, and its header.
+const LINE_MAX: usize = 18 << 20;
+/// `,"crc":"` before the checksum, `"}` after it.
+const CRC_OPEN: &[u8] = b",\"crc\":\"";
+const CRC_CLOSE: &[u8] = b"\"}";
+const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
+
+/// Appends a JSON object as a line that ends with the checksum of the bytes before it.
+pub(crate) fn frame(json: &str, out: &mut Vec<u8>) {
+    let body = json.strip_suffix('}').unwrap_or(json).as_bytes();
+    out.extend_from_slice(body);
+    out.extend_from_slice(CRC_OPEN);
+    out.extend_from_slice(format!("{:08x}", crc32c::crc32c(body)).as_bytes());
+    out.extend_from_slice(CRC_CLOSE);
+    out.push(b'\n');
+}
+
+/// The JSON object of a line (without its line break) whose checksum is right.
+pub(crate) fn unframe(line: &[u8]) -> Option<String> {
+    let body = checked(line)?;
+    let mut json = String::with_capacity(body.len() + 1);
+    json.push_str(std::str::from_utf8(body).ok()?);
+    json.push('}');
+    Some(json)
+}
+
+/// The bytes before the checksum, where it is right.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (body, tail) = line.split_at_checked(line.len().checked_sub(CRC_LEN)?)?;
+    let digits = tail.strip_prefix(CRC_OPEN)?.strip_suffix(CRC_CLOSE)?;
+    let lower = digits.iter().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(b));
+    let crc = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    (lower && crc == crc32c::crc32c(body)).then_some(body)
+}
+
+/// The number that a line starts with, without a look at its checksum: for searching only.
+pub(crate) fn seq_of(line: &[u8]) -> Option<u64> {
+    let digits = line.strip_prefix(b"{\"seq\":")?;
+    let end = digits.iter().position(|b| !b.is_ascii_digit())?;
+    std::str::from_utf8(&digits[..end]).ok()?.parse().ok().filter(|_| digits[end] == b',')
+}
+
+/// What the walk over a log needs of an event.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) seq: u64,
+    pub(crate) commit: CommitId,
+    pub(crate) n: u32,
+    pub(crate) of: u32,
+}
+
+/// A line as it was found: from `offset` to `end`, which is behind its line break.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line<'a> {
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    /// Without the line break; nothing where it is too long for an event.
+    pub(crate) bytes: &'a [u8],
+    /// Whether it ends with a line break.
+    pub(crate) whole: bool,
+}
+
+impl Line<'_> {
+    /// The header of a line that is whole and whose checksum is right.
+    pub(crate) fn header(&self) -> Option<Header> {
+        let header: Header = serde_json::from_str(&self.json()?).ok()?;
+        (header.n >= 1 && header.n <= header.of).then_some(header)
+    }
+
+    /// The event of a line that is whole and whose checksum is right.
+    pub(crate) fn event(&self) -> Option<Event> {
+        Event::from_json(&self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
+    }
+
+    fn json(&self) -> Option<String> {
+        if self.whole { unframe(self.bytes) } else { None }
+    }
+}
+
+/// The lines of a file from an offset on, in order.
+#[derive(Debug)]
+pub(crate) struct Forward<'a> {
+    file: &'a dyn IoFile,
+    end: u64,
+    /// The offset behind the buffer.
+    read_to: u64,
+    buffer: Vec<u8>,
+    /// Where in the buffer the next line starts.
+    start: usize,
+}
+
+impl<'a> Forward<'a> {
+    /// The lines between `at`, where one starts, and `end`.
+    pub(crate) fn new(file: &'a dyn IoFile, at: u64, end: u64) -> Self {
+        Self { file, end, read_to: at, buffer: Vec::new(), start: 0 }
+    }
+
+    fn offset(&self) -> u64 {
+        self.read_to - (self.buffer.len() - self.start) as u64
+    }
+
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        let offset = self.offset();
+        let (mut searched, mut too_long) = (0, false);
+        loop {
+            if let Some(length) = self.buffer[self.start + searched..].iter().position(|b| *b == b'\n') {
+                let (from, to) = (self.start, self.start + searched + length);
+                self.start = to + 1;
+                let end = self.offset();
+                let bytes = if too_long { &[][..] } else { &self.buffer[from..to] };
+                return Ok(Some(Line { offset, end, bytes, whole: true }));
+            }
+            searched = self.buffer.len() - self.start;
+            if searched > LINE_MAX {
+                (self.start, searched, too_long) = (self.buffer.len(), 0, true);
+            }
+            if !self.fill()? {
+                let from = std::mem::replace(&mut self.start, self.buffer.len());
+                let end = self.read_to;
+                let line = Line { offset, end, bytes: &self.buffer[from..], whole: false };
+                return Ok((end > offset).then_some(line));
+            }
+        }
+    }
+
+    /// Reads on; `false` at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let filled = self.buffer.len();
+        let left = usize::try_from(self.end.saturating_sub(self.read_to)).unwrap_or(usize::MAX);
+        // More at a time where a line is long, so that the work stays in proportion to its length.
+        self.buffer.resize(filled + CHUNK.max(filled).min(left), 0);
+        let count = read_full(self.file, &mut self.buffer[filled..], self.read_to)?;
+        self.buffer.truncate(filled + count);
+        self.read_to += count as u64;
+        Ok(count > 0)
+    }
+}
+
+/// The lines of a file up to an offset, the last one first.
+#[derive(Debug)]
+pub(crate) struct Backward<'a> {
+    file: &'a dyn IoFile,
+    /// The offset of the buffer's first byte.
+    base: u64,
+    buffer: Vec<u8>,
+    /// How much of the buffer was not handed out yet.
+    left: usize,
+}
+
+impl<'a> Backward<'a> {
+    /// The lines before `end`; the last of them may lack its line break.
+    pub(crate) fn new(file: &'a dyn IoFile, end: u64) -> Self {
+        Self { file, base: end, buffer: Vec::new(), left: 0 }
+    }
+
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        // What of the buffer belongs to lines that were handed out is cut off here, since a line borrows it.
+        self.buffer.truncate(self.left);
+        if self.buffer.is_empty() && !self.fill()? {
+            return Ok(None);
+        }
+        let end = self.base + self.buffer.len() as u64;
+        let whole = self.buffer.last() == Some(&b'\n');
+        let mut to = self.buffer.len() - usize::from(whole);
+        let (mut searched_from, mut too_long) = (to, false);
+        let start = loop {
+            if let Some(at) = self.buffer[..searched_from].iter().rposition(|b| *b == b'\n') {
+                break at + 1;
+            }
+            if to > LINE_MAX {
+                self.buffer.clear();
+                (to, too_long) = (0, true);
+            }
+            let before = self.buffer.len();
+            if !self.fill()? {
+                break 0;
+            }
+            searched_from = self.buffer.len() - before;
+            to += searched_from;
+        };
+        self.left = start;
+        let bytes = if too_long { &[][..] } else { &self.buffer[start..to] };
+        Ok(Some(Line { offset: self.base + start as u64, end, bytes, whole }))
+    }
+
+    /// Reads what lies before the buffer; `false` at the start of the file.
+    fn fill(&mut self) -> io::Result<bool> {
+        let before = usize::try_from(self.base).unwrap_or(usize::MAX);
+        let mut fresh = vec![0; CHUNK.max(self.buffer.len()).min(before)];
+        if fresh.is_empty() {
+            return Ok(false);
+        }
+        let base = self.base - fresh.len() as u64;
+        if read_full(self.file, &mut fresh, base)? < fresh.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        fresh.append(&mut self.buffer);
+        self.buffer = fresh;
+        self.base = base;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Io, OpenMode, RealIo};
+
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, Box<dyn IoFile>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, bytes).unwrap();
+        let file = RealIo.open(&path, OpenMode::Read).unwrap();
+        (folder, file)
+    }
+
+    type Found = (u64, u64, Vec<u8>, bool);
+
+    fn found(line: Line<'_>) -> Found {
+        (line.offset, line.end, line.bytes.to_vec(), line.whole)
+    }
+
+    fn forward(file: &dyn IoFile, at: u64, end: u64) -> Vec<Found> {
+        let mut lines = Forward::new(file, at, end);
+        let mut out = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            out.push(found(line));
+        }
+        out
+    }
+
+    fn backward(file: &dyn IoFile, end: u64) -> Vec<Found> {
+        let mut lines = Backward::new(file, end);
+        let mut out = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            out.push(found(line));
+        }
+        out.reverse();
+        out
+    }
+
+    /// Both directions find the same lines, at every cut, with lines shorter and longer than a chunk.
+    #[test]
+    fn x02_both_directions_find_the_same_lines() {
+        let mut bytes = Vec::new();
+        for length in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3, 5 * CHUNK + 13, 0, 2, 40 * CHUNK, 9] {
+            bytes.extend(std::iter::repeat_n(b'x', length));
+            bytes.push(b'\n');
+        }
+        let (_folder, file) = file(&bytes);
+        let all = bytes.len() as u64;
+        let lines = forward(&*file, 0, all);
+        assert_eq!(lines.len(), 12);
+        assert!(lines.iter().all(|line| line.3 && line.1 - line.0 == line.2.len() as u64 + 1));
+        for cut in [0, 1, 2, 3, 4, 10, CHUNK as u64, all - 11, all - 10, all - 1, all] {
+            let forward = forward(&*file, 0, cut);
+            assert_eq!(forward, backward(&*file, cut), "cut at {cut}");
+            let complete = forward.iter().filter(|line| line.3).count();
+            assert!(forward.len() - complete <= 1);
+        }
+    }
+
+    /// X05: a line without end takes bounded memory, and is no event; what follows it is found.
+    #[test]
+    fn x05_a_line_without_end_is_passed_over_in_bounded_memory() {
+        let mut bytes = b"first\n".to_vec();
+        bytes.resize(bytes.len() + LINE_MAX + 5 * CHUNK, 0);
+        bytes.extend_from_slice(b"\nlast\n");
+        let (_folder, file) = file(&bytes);
+        let lines = forward(&*file, 0, bytes.len() as u64);
+        assert_eq!(lines, backward(&*file, bytes.len() as u64));
+        let texts: Vec<_> = lines.iter().map(|line| line.2.as_slice()).collect();
+        assert_eq!(texts, [&b"first"[..], b"", b"last"]);
+    }
+
+    /// O02: a line whose bytes are not those that were written is no line.
+    #[test]
+    fn o02_every_flipped_bit_of_a_line_is_found() {
+        let mut line = Vec::new();
+        frame(r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line);
+        assert_eq!(line.pop(), Some(b'\n'));
+        assert_eq!(unframe(&line).unwrap(), r#"{"seq":1,"data":{"text":"hello"}}"#);
+        for at in 0..line.len() {
+            for bit in 0..8 {
+                let mut bad = line.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(unframe(&bad), None, "byte {at}, bit {bit}");
+            }
+            assert_eq!(unframe(&line[..at]), None, "cut at {at}");
+        }
+    }
+}

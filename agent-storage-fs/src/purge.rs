@@ -1,0 +1,114 @@
+//! Removes the bytes of a deleted session. Every step can be repeated: a crash between two leaves a session that is
+//! deleted, and can be purged.
+
+use std::path::Path;
+
+use agent_core::{Purge, Purged, Result};
+
+use crate::env::Env;
+use crate::error::failed;
+use crate::io::{IoFile, OpenMode, read_full, write_full};
+use crate::lock::Attempt;
+use crate::log::Forward;
+use crate::record::write_tombstone;
+use crate::sessions::not_found;
+use crate::slot::{Open, Slot};
+use crate::tenant::{Cell, Tenant};
+use crate::{layout, place};
+
+/// Purges, if nobody else is at work on the session.
+pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge) -> Result<Attempt<Purged>> {
+    let id = purge.session;
+    if slot.poisoned {
+        return Err(crate::error::poisoned(&format!("session {id}")));
+    }
+    if slot.open.is_none() {
+        let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
+        tenant.prepare()?;
+        slot.open = Some(Open::existing(&tenant.env, folder, id)?);
+    }
+    let Some(open) = &mut slot.open else { return Ok(Attempt::Busy) };
+    if !open.try_lock()? {
+        return Ok(Attempt::Busy);
+    }
+    let done = purge_locked(&tenant.env, open, purge);
+    let unlocked = open.unlock();
+    cell.forget();
+    if done.is_ok() {
+        slot.open = None;
+    }
+    unlocked?;
+    Ok(done?.map_or(Attempt::Busy, Attempt::Done))
+}
+
+fn purge_locked(env: &Env, open: &mut Open, purge: &Purge) -> Result<Option<Purged>> {
+    let Some(state) = open.refresh()? else { return Ok(None) };
+    purge.check(&state.record)?;
+    let (record, purged) = (state.record.clone(), state.purged);
+    let folder = open.folder.clone();
+    // The log will be another file.
+    open.leave();
+    // First what the session is, then its bytes: from here on the log no longer tells.
+    if !purged {
+        write_tombstone(env, &folder, &record)?;
+    }
+    let removed = cut(env, &folder, purge.keep.get())?;
+    sweep(env, &folder)?;
+    Ok(Some(Purged::new(removed)))
+}
+
+/// Replaces the log by its events up to `keep`; returns how many went.
+fn cut(env: &Env, folder: &Path, keep: u64) -> Result<u64> {
+    let log = folder.join(layout::LOG);
+    let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
+    let len = file.stat().map_err(|e| failed("look at", &log, e))?.len;
+    let (mut kept, mut removed) = (0, 0);
+    let mut lines = Forward::new(&*file, 0, len);
+    while let Some(line) = lines.next().map_err(|e| failed("read", &log, e))? {
+        if removed == 0 && line.header().is_some_and(|header| header.seq <= keep) {
+            kept = line.end;
+        } else {
+            removed += 1;
+        }
+    }
+    if removed > 0 {
+        let (temp, new) = env.create_temp(&log)?;
+        let copied = copy(&*file, &*new, kept).and_then(|()| env.sync_file(&*new));
+        if let Err(error) = copied {
+            env.discard(&temp);
+            return Err(failed("write", &log, error));
+        }
+        env.publish(&temp, &log)?;
+    }
+    Ok(removed)
+}
+
+fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < len {
+        let wanted = usize::try_from(len - at).unwrap_or(buffer.len()).min(buffer.len());
+        let count = read_full(from, &mut buffer[..wanted], at)?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        write_full(to, &buffer[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Removes everything else that was made of the log.
+fn sweep(env: &Env, folder: &Path) -> Result<()> {
+    for (name, _) in env.list(folder)? {
+        let Some(name) = name.to_str() else { continue };
+        let derived = [layout::SNAPSHOT, layout::SUSPECT].contains(&name)
+            || name.starts_with(layout::LEASE_PREFIX)
+            || name.starts_with(layout::TAIL_PREFIX)
+            || name.contains(layout::NEW);
+        if derived {
+            env.remove(&folder.join(name))?;
+        }
+    }
+    Ok(())
+}

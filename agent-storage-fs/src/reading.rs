@@ -1,0 +1,263 @@
+//! Pages of events: found without reading the log from its start, checked line by line, never half a commit.
+
+use std::path::Path;
+
+use agent_core::page::Damaged;
+use agent_core::{CommitId, Error, EventPage, ReadEvents, Result, SessionId};
+
+use crate::env::held;
+use crate::error::failed;
+use crate::io::{IoFile, OpenMode};
+use crate::log::{Backward, Forward, seq_of};
+use crate::record::Bad;
+use crate::sessions::not_found;
+use crate::tenant::{Cell, Tenant};
+use crate::{layout, place};
+
+/// A stretch of the log that is rather walked than searched.
+const WALK: u64 = 32 << 10;
+
+/// A page of a session's own events.
+pub(crate) fn read(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+    let (known_folder, known) = {
+        let known = held(&cell.known);
+        (known.folder.clone(), known.record.clone())
+    };
+    let mut folder = known_folder;
+    let (log, file) = loop {
+        let searched = folder.is_none();
+        let place = match folder.take() {
+            Some(folder) => folder,
+            None => place::find(tenant, id)?.ok_or_else(|| not_found(id))?,
+        };
+        let log = place.join(layout::LOG);
+        match tenant.env.io.open(&log, OpenMode::Read) {
+            Ok(file) => {
+                held(&cell.known).folder = Some(place);
+                break (log, file);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !searched => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(crate::error::corrupt(&log, "is missing").with_source(error));
+            }
+            Err(error) => return Err(failed("open", &log, error)),
+        }
+    };
+    let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
+    let log = Log { file: &*file, path: &log };
+    let end = match known {
+        Some(known) if known.inode == stat.inode && known.len == stat.len => known.end,
+        _ => {
+            log.complete_end(stat.len, || tenant.env.has_file(&log.path.with_file_name(layout::TOMBSTONE)))?
+        }
+    };
+    if read.newest { log.newest(read, end) } else { log.oldest(read, end) }
+}
+
+/// An open log.
+struct Log<'a> {
+    file: &'a dyn IoFile,
+    path: &'a Path,
+}
+
+/// A place between two lines.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u64,
+    /// The event before it, where that is known.
+    before: Option<u64>,
+}
+
+impl Log<'_> {
+    fn failed(&self, source: std::io::Error) -> Error {
+        failed("read", self.path, source)
+    }
+
+    /// The offset behind the last commit that is whole. What comes after it is being written, or never was.
+    ///
+    /// `purged` says whether the log was cut at a place that need not be the end of a commit.
+    fn complete_end(&self, len: u64, purged: impl FnOnce() -> Result<bool>) -> Result<u64> {
+        let mut lines = Backward::new(self.file, len);
+        // The commit that may be the last whole one: where it ends, and what must come before.
+        let mut candidate: Option<(u64, CommitId, u32)> = None;
+        let mut another_began = false;
+        let end = loop {
+            let Some(line) = lines.next().map_err(|e| self.failed(e))? else { break 0 };
+            let Some(header) = line.header() else {
+                if another_began {
+                    // Damage before a commit that began: it is met when it is read.
+                    break line.end;
+                }
+                candidate = None;
+                continue;
+            };
+            let goes_on = candidate
+                .filter(|(_, commit, n)| *commit == header.commit && header.n + 1 == *n)
+                .map(|(end, ..)| end);
+            candidate = match goes_on {
+                Some(end) => Some((end, header.commit, header.n)),
+                None if header.n == header.of => Some((line.end, header.commit, header.n)),
+                None => None,
+            };
+            match candidate {
+                Some((end, _, 1)) => break end,
+                None if header.n == 1 => another_began = true,
+                _ => {}
+            }
+        };
+        if end < len && purged()? { Ok(len) } else { Ok(end) }
+    }
+
+    // --- pages --------------------------------------------------------------------------------------------------
+
+    fn oldest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
+        let place = self.behind(read.after.get(), end)?;
+        let mut lines = Forward::new(self.file, place.offset, end);
+        let mut before = place.before;
+        let mut damage = None;
+        let events = std::iter::from_fn(|| {
+            let line = match lines.next() {
+                Ok(line) => line?,
+                Err(error) => return Some(Err(self.failed(error))),
+            };
+            let expected = before.map(|seq| seq + 1);
+            match line.event().filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
+                Some(event) if !read.wants_before(&event) => None,
+                Some(event) => {
+                    before = Some(event.seq.get());
+                    Some(Ok(event))
+                }
+                None => {
+                    damage = Some(Bad { offset: line.offset, event: expected.unwrap_or(1), middle: true });
+                    None
+                }
+            }
+        });
+        let page = EventPage::collect(read, events)?;
+        self.finish(page, damage)
+    }
+
+    fn newest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
+        let place = match read.before {
+            None => Place { offset: end, before: None },
+            Some(before) => self.before(before.get(), end)?,
+        };
+        let mut lines = Backward::new(self.file, place.offset);
+        let mut expected = place.before;
+        let mut damage = None;
+        let events = std::iter::from_fn(|| {
+            let line = match lines.next() {
+                Ok(line) => line?,
+                Err(error) => return Some(Err(self.failed(error))),
+            };
+            match line.event().filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
+                Some(event) if event.seq <= read.after => None,
+                Some(event) => {
+                    expected = Some(event.seq.get().saturating_sub(1));
+                    Some(Ok(event))
+                }
+                None => {
+                    let event = expected.or_else(|| seq_of(line.bytes)).unwrap_or(1);
+                    damage = Some(Bad { offset: line.offset, event, middle: true });
+                    None
+                }
+            }
+        });
+        let page = EventPage::collect(read, events)?;
+        self.finish(page, damage)
+    }
+
+    /// A page that met damage ends before it and names it; one that starts with it is an error.
+    fn finish(&self, page: EventPage, damage: Option<Bad>) -> Result<EventPage> {
+        match damage {
+            // A full page did not get as far.
+            Some(_) if page.next.is_some() => Ok(page),
+            Some(bad) if page.events.is_empty() => Err(bad.error(self.path)),
+            Some(bad) => {
+                let damaged = Damaged::new(self.path.display().to_string(), bad.reason());
+                Ok(page.with_damaged(vec![damaged]))
+            }
+            None => Ok(page),
+        }
+    }
+
+    // --- searching ----------------------------------------------------------------------------------------------
+
+    /// The place behind the last readable event that is not after `seq`.
+    fn behind(&self, seq: u64, end: u64) -> Result<Place> {
+        if seq == 0 {
+            return Ok(Place { offset: 0, before: None });
+        }
+        let start = self.search(seq, end)?;
+        match self.walk(start, seq, end)? {
+            Some(place) => Ok(place),
+            // What the search went by was damaged, or all events are after `seq`.
+            None if start > 0 => {
+                let place = self.walk(0, seq, end)?;
+                Ok(place.unwrap_or(Place { offset: 0, before: None }))
+            }
+            None => Ok(Place { offset: 0, before: None }),
+        }
+    }
+
+    /// The place before the event `seq`, or behind the last where there is no such event yet.
+    fn before(&self, seq: u64, end: u64) -> Result<Place> {
+        let wanted = seq.saturating_sub(1);
+        let place = self.behind(wanted, end)?;
+        let reached = match place.before {
+            Some(found) => found == wanted || place.offset == end,
+            // All are later, or the first cannot be read.
+            None => {
+                let mut lines = Forward::new(self.file, 0, end);
+                lines.next().map_err(|e| self.failed(e))?.is_none_or(|line| line.header().is_some())
+            }
+        };
+        if reached {
+            return Ok(place);
+        }
+        let event = place.before.map_or(1, |found| found + 1);
+        Err(Bad { offset: place.offset, event, middle: true }.error(self.path))
+    }
+
+    /// The start of a line of an event not after `seq`, near it; the log's start where there is none. Goes by what
+    /// the lines begin with, unchecked: numbers are dense and grow with the offset.
+    fn search(&self, seq: u64, end: u64) -> Result<u64> {
+        let (mut low, mut high) = (0, end);
+        while high - low > WALK {
+            let middle = low + (high - low) / 2;
+            match self.line_after(middle, high)? {
+                Some((offset, found)) if found <= seq => low = offset,
+                // Later than asked for, or no line starts there.
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// The first line that starts behind `offset` and before `end`, and the number that it begins with.
+    fn line_after(&self, offset: u64, end: u64) -> Result<Option<(u64, u64)>> {
+        let mut lines = Forward::new(self.file, offset, end);
+        // The first is the rest of the line that `offset` lies in.
+        lines.next().map_err(|e| self.failed(e))?;
+        while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
+            if let Some(seq) = seq_of(line.bytes) {
+                return Ok(Some((line.offset, seq)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Walks from the line at `start` to the place behind the last readable event not after `seq`.
+    fn walk(&self, start: u64, seq: u64, end: u64) -> Result<Option<Place>> {
+        let mut lines = Forward::new(self.file, start, end);
+        let mut place = None;
+        while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
+            match line.header() {
+                Some(header) if header.seq > seq => break,
+                Some(header) => place = Some(Place { offset: line.end, before: Some(header.seq) }),
+                None => {}
+            }
+        }
+        Ok(place)
+    }
+}

@@ -1,0 +1,266 @@
+//! A session's record, from its folder: the snapshot, and what the log holds behind it.
+
+use std::io;
+use std::path::Path;
+
+use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::env::Env;
+use crate::error::{corrupt, failed, newer};
+use crate::io::{IoFile, Kind, OpenMode, Stat};
+use crate::layout;
+use crate::log::{Backward, Forward, frame, unframe};
+
+/// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
+/// of another version is taken for what this one would make of the log.
+const SNAPSHOT_FORMAT: i64 = 1;
+/// The format of tombstones.
+const TOMBSTONE_FORMAT: i64 = 1;
+
+/// A session as its folder shows it.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) record: Session,
+    /// The offset behind the last complete commit.
+    pub(crate) end: u64,
+    /// The log as it was looked at.
+    pub(crate) stat: Stat,
+    /// How much of the log the snapshot covers.
+    pub(crate) snapshot: u64,
+    /// What is wrong behind `end`.
+    pub(crate) bad: Option<Bad>,
+    /// Whether it was purged: then the tombstone, not the log, tells its record.
+    pub(crate) purged: bool,
+}
+
+/// Where a log stops to be readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bad {
+    /// The start of the commit that is not whole.
+    pub(crate) offset: u64,
+    /// The event that belongs there.
+    pub(crate) event: u64,
+    /// Whether another commit begins behind it: then this is damage, and not a write that never ended.
+    pub(crate) middle: bool,
+}
+
+impl Bad {
+    pub(crate) fn error(&self, log: &Path) -> Error {
+        corrupt(log, &self.reason())
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        format!("is damaged at event {} (byte {})", self.event, self.offset)
+    }
+}
+
+/// What a walk over a log came to.
+#[derive(Debug)]
+pub(crate) struct Folded {
+    pub(crate) record: Option<Session>,
+    pub(crate) end: u64,
+    pub(crate) bad: Option<Bad>,
+}
+
+/// Applies the whole commits of a log between `from`, where `record` ends, and `len`.
+pub(crate) fn fold(
+    file: &dyn IoFile,
+    log: &Path,
+    id: SessionId,
+    record: Option<Session>,
+    from: u64,
+    len: u64,
+) -> Result<Folded> {
+    let mut folded = Folded { record, end: from, bad: None };
+    let mut lines = Forward::new(file, from, len);
+    let mut commit: Vec<Event> = Vec::new();
+    while let Some(line) = lines.next().map_err(|e| failed("read", log, e))? {
+        if let Some(bad) = &mut folded.bad {
+            if line.header().is_some_and(|header| header.n == 1) {
+                bad.middle = true;
+                break;
+            }
+            continue;
+        }
+        let head = folded.record.as_ref().map(|record| record.head.get() + commit.len() as u64);
+        match line.event() {
+            Some(event) if fits(&event, head, &commit) => {
+                let last = event.n == event.of;
+                commit.push(event);
+                if last {
+                    apply(&mut folded.record, id, commit.drain(..)).map_err(|source| {
+                        corrupt(log, "holds an event that cannot be applied").with_source(source)
+                    })?;
+                    folded.end = line.end;
+                }
+            }
+            event => {
+                let event_there = head.map_or(1, |head| head + 1);
+                let middle = event.is_some_and(|event| event.n == 1);
+                folded.bad = Some(Bad { offset: folded.end, event: event_there, middle });
+            }
+        }
+    }
+    if folded.bad.is_none() && !commit.is_empty() {
+        let event = commit.last().map_or(1, |event| event.seq.get() + 1);
+        folded.bad = Some(Bad { offset: folded.end, event, middle: false });
+    }
+    Ok(folded)
+}
+
+/// Whether an event is the next one of its commit and its session.
+fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
+    let next = match (head, commit.last()) {
+        (Some(head), _) => event.seq.get() == head + 1,
+        (None, Some(last)) => event.seq == last.seq.next(),
+        (None, None) => true,
+    };
+    let of_commit = commit.first().is_none_or(|first| event.commit == first.commit && event.of == first.of);
+    next && of_commit && event.n as usize == commit.len() + 1
+}
+
+fn apply(record: &mut Option<Session>, id: SessionId, events: impl Iterator<Item = Event>) -> Result<()> {
+    for event in events {
+        match record {
+            Some(record) => record.apply(&event)?,
+            None => *record = Some(Session::begin(id, &event)?),
+        }
+    }
+    Ok(())
+}
+
+/// Loads a session from its folder; `None` where there is no such folder. Takes no lock: what is being written at
+/// this moment is not seen.
+pub(crate) fn load(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Loaded>> {
+    let log = folder.join(layout::LOG);
+    let file = match env.io.open(&log, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match env.io.stat(folder) {
+                Ok(stat) if stat.kind == Kind::Folder => Err(corrupt(&log, "is missing")),
+                Ok(_) => Err(failed("use the folder", folder, io::ErrorKind::NotADirectory.into())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(failed("look at", folder, error)),
+            };
+        }
+        Err(error) => return Err(failed("open", &log, error)),
+    };
+    load_open(env, folder, id, &*file).map(Some)
+}
+
+/// As [`load`], with the log open already.
+pub(crate) fn load_open(env: &Env, folder: &Path, id: SessionId, file: &dyn IoFile) -> Result<Loaded> {
+    let log = folder.join(layout::LOG);
+    let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
+    if stat.kind != Kind::File {
+        return Err(failed("read", &log, io::ErrorKind::IsADirectory.into()));
+    }
+    if let Some(record) = read_tombstone(env, folder, id)? {
+        return Ok(Loaded { record, end: stat.len, stat, snapshot: 0, bad: None, purged: true });
+    }
+    let start = read_snapshot(env, folder, id, file, stat.len);
+    let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(record), offset));
+    let folded = fold(file, &log, id, record, from, stat.len)?;
+    let Some(record) = folded.record else {
+        return Err(corrupt(&log, "holds no whole commit, though a session has at least its first"));
+    };
+    Ok(Loaded { record, end: folded.end, stat, snapshot: from, bad: folded.bad, purged: false })
+}
+
+// --- snapshot and tombstone ------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct SnapshotOut<'a> {
+    format: i64,
+    offset: u64,
+    record: &'a Session,
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: i64,
+}
+
+#[derive(Deserialize)]
+struct SnapshotIn {
+    offset: u64,
+    record: Session,
+}
+
+/// Keeps the record as it is at `offset`, so that the next reader need not fold all. A cache: neither synced nor
+/// missed.
+pub(crate) fn write_snapshot(env: &Env, folder: &Path, record: &Session, offset: u64) -> Result<()> {
+    let path = folder.join(layout::SNAPSHOT);
+    let json = to_json(&path, &SnapshotOut { format: SNAPSHOT_FORMAT, offset, record })?;
+    env.replace_cache(&path, &json)
+}
+
+/// The snapshot, where there is one and the log is still the one that it was made of.
+fn read_snapshot(
+    env: &Env,
+    folder: &Path,
+    id: SessionId,
+    file: &dyn IoFile,
+    len: u64,
+) -> Option<(Session, u64)> {
+    let bytes = env.read_file(&folder.join(layout::SNAPSHOT)).ok()??;
+    let json = unframe(bytes.strip_suffix(b"\n")?)?;
+    if serde_json::from_str::<Format>(&json).ok()?.format != SNAPSHOT_FORMAT {
+        return None;
+    }
+    let SnapshotIn { offset, record } = serde_json::from_str(&json).ok()?;
+    if record.id != id || offset > len {
+        return None;
+    }
+    let mut lines = Backward::new(file, offset);
+    let last = lines.next().ok()??;
+    let header = last.header()?;
+    let ends_here = header.seq == record.head.get() && header.n == header.of;
+    (ends_here && record.recent.last().is_some_and(|commit| commit.id == header.commit))
+        .then_some((record, offset))
+}
+
+#[derive(Serialize)]
+struct TombstoneOut<'a> {
+    format: i64,
+    record: &'a Session,
+}
+
+#[derive(Deserialize)]
+struct TombstoneIn {
+    record: Session,
+}
+
+/// Keeps the record of a deleted session for good, before its log is cut.
+pub(crate) fn write_tombstone(env: &Env, folder: &Path, record: &Session) -> Result<()> {
+    let path = folder.join(layout::TOMBSTONE);
+    let json = to_json(&path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
+    env.replace(&path, &json)
+}
+
+fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
+    let path = folder.join(layout::TOMBSTONE);
+    let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
+    let damaged = || corrupt(&path, "is damaged");
+    let json = bytes.strip_suffix(b"\n").and_then(unframe).ok_or_else(damaged)?;
+    let Format { format } = serde_json::from_str(&json).map_err(|_| damaged())?;
+    if format != TOMBSTONE_FORMAT {
+        return Err(newer(&path, format));
+    }
+    let TombstoneIn { record } = serde_json::from_str(&json).map_err(|_| damaged())?;
+    if record.id != id {
+        return Err(corrupt(&path, &format!("belongs to session {}", record.id)));
+    }
+    Ok(Some(record))
+}
+
+fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
+    let json = serde_json::to_string(value).map_err(|source| {
+        Error::new(ErrorKind::InvalidInput, format!("{} has no JSON form", path.display()))
+            .with_source(source)
+    })?;
+    let mut out = Vec::with_capacity(json.len() + 32);
+    frame(&json, &mut out);
+    Ok(out)
+}

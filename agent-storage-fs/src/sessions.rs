@@ -1,0 +1,351 @@
+//! Sessions: the synchronous core of commit, create, load and purge.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use agent_core::session::Plan;
+use agent_core::{
+    Commit, Committed, Epoch, Error, ErrorKind, Event, Expect, Pulse, Result, Seq, Session, SessionId,
+    SessionState,
+};
+
+use crate::env::{held, parent};
+use crate::error::{failed, in_doubt, poisoned};
+use crate::io::{IoFile, OpenMode, write_full};
+use crate::lock::{Attempt, Held};
+use crate::log::frame;
+use crate::record::{self, fold};
+use crate::slot::{Doubt, Open, Slot};
+use crate::tenant::{Cached, Cell, Tenant};
+use crate::{layout, lease, lock, place};
+
+pub(crate) fn not_found(id: SessionId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+}
+
+// --- commit ----------------------------------------------------------------------------------------------------------
+
+/// Applies a commit, if nobody else is at work on the session.
+pub(crate) fn commit(
+    tenant: &Tenant,
+    cell: &Cell,
+    slot: &mut Slot,
+    commit: &Commit,
+) -> Result<Attempt<Committed>> {
+    let id = commit.session;
+    if slot.poisoned {
+        return Err(poisoned(&format!("session {id}")));
+    }
+    // Twice: the files may turn out to be another's, or the session to be there already.
+    for _ in 0..2 {
+        if slot.open.is_none() {
+            let folder = match commit.expect {
+                Expect::Absent => place::pointed(tenant, id)?,
+                _ => place::find(tenant, id)?,
+            };
+            let Some(folder) = folder else {
+                match create(tenant, cell, slot, commit)? {
+                    Created::Done(done) => return Ok(Attempt::Done(*done)),
+                    Created::Busy => return Ok(Attempt::Busy),
+                    Created::Exists => continue,
+                }
+            };
+            tenant.prepare()?;
+            slot.open = Some(Open::existing(&tenant.env, folder, id)?);
+        }
+        let Some(open) = &mut slot.open else { continue };
+        if !open.try_lock()? {
+            return Ok(Attempt::Busy);
+        }
+        let done = commit_locked(open, commit);
+        let unlocked = open.unlock();
+        match done {
+            Ok(Some(committed)) => {
+                unlocked?;
+                if let Some(state) = open.state() {
+                    cell.learn(state.cached());
+                }
+                held(&cell.known).folder = Some(open.folder.clone());
+                cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
+                open.refresh_snapshot();
+                return Ok(Attempt::Done(committed));
+            }
+            Ok(None) => {
+                slot.open = None;
+                cell.forget();
+            }
+            Err(Doubt(error, doubt)) => {
+                if doubt {
+                    slot.poisoned = true;
+                    cell.pinned.store(true, Ordering::Relaxed);
+                }
+                if doubt || unlocked.is_err() {
+                    slot.open = None;
+                }
+                return Err(error);
+            }
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!("session {id} is moved or removed by somebody else while it is written; try again"),
+    ))
+}
+
+/// Under the lock. `None` where the files are no longer the session's.
+fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, Doubt> {
+    let plain = |error| Doubt(error, false);
+    let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
+    let planned = agent_core::session::plan(Some(&state.record), commit).map_err(plain)?;
+    match &planned {
+        Plan::Write { events, after, .. } => open.append(events, after)?,
+        // Somebody else may have written it and died before it was durable.
+        _ => open.settle()?,
+    }
+    Ok(Some(planned.committed()))
+}
+
+// --- create ----------------------------------------------------------------------------------------------------------
+
+enum Created {
+    Done(Box<Committed>),
+    Busy,
+    /// Somebody was first.
+    Exists,
+}
+
+/// Applies a commit to a session that there is none of, as far as is known.
+fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Result<Created> {
+    let (env, id) = (&tenant.env, commit.session);
+    let planned = match agent_core::session::plan(None, commit) {
+        Ok(planned) => planned,
+        Err(error) if commit.expect == Expect::Absent && place::search(tenant, id)?.is_some() => {
+            tracing::debug!(%error, "the session exists, and its own record decides");
+            return Ok(Created::Exists);
+        }
+        Err(error) => return Err(error),
+    };
+    let Plan::Write { events, after, .. } = &planned else {
+        return Ok(Created::Done(Box::new(planned.committed())));
+    };
+    tenant.prepare()?;
+    // Held until the child has its name, so that its parent is not deleted meanwhile.
+    let _parent = match after.origin.parent() {
+        Some(parent) => match lock_parent(tenant, parent)? {
+            Some(lock) => Some(lock),
+            None => return Ok(Created::Busy),
+        },
+        None => None,
+    };
+    let create_lock = tenant.layout.create_lock(id);
+    env.ensure_dir(parent(&create_lock))?;
+    let Some(_creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
+    if place::search(tenant, id)?.is_some() {
+        return Ok(Created::Exists);
+    }
+    let sessions = tenant.layout.sessions(after.workspace);
+    env.ensure_dir(&sessions)?;
+    let temp = env.temp_in(&sessions, &id.to_string());
+    env.io.create_dir(&temp).map_err(|e| failed("create the folder", &temp, e))?;
+    let folder = tenant.layout.session(after.workspace, id);
+    let made = build(tenant, &temp, events, after).and_then(|made| match env.io.rename(&temp, &folder) {
+        Ok(()) => Ok(Some(made)),
+        Err(error) if is_taken(&error) => Ok(None),
+        Err(error) => Err(failed("create the folder", &folder, error)),
+    });
+    let made = match made {
+        Ok(Some(made)) => made,
+        Ok(None) => {
+            discard_folder(tenant, &temp);
+            return Ok(Created::Exists);
+        }
+        Err(error) => {
+            discard_folder(tenant, &temp);
+            return Err(error);
+        }
+    };
+    if let Err(error) = env.sync_dir(&sessions) {
+        slot.poisoned = true;
+        cell.pinned.store(true, Ordering::Relaxed);
+        return Err(in_doubt("make durable the name of", &folder, error));
+    }
+    place::point(tenant, id, after.workspace);
+    let open = Open::made(env, folder.clone(), made.log, made.lock, Session::clone(after), made.lease)?;
+    if let Some(state) = open.state() {
+        cell.learn(state.cached());
+    }
+    held(&cell.known).folder = Some(folder);
+    cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
+    slot.open = Some(open);
+    Ok(Created::Done(Box::new(planned.committed())))
+}
+
+struct Made {
+    log: Box<dyn IoFile>,
+    lock: Box<dyn IoFile>,
+    lease: Option<lease::Mine>,
+}
+
+/// Makes a session's folder under another name: whole and durable before it gets its own.
+fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
+    let env = &tenant.env;
+    let create = |name: &str| {
+        let path = temp.join(name);
+        env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))
+    };
+    let lock = create(layout::LOCK)?;
+    let log = create(layout::LOG)?;
+    let mut lines = Vec::new();
+    for event in events {
+        frame(&event.to_json(), &mut lines);
+    }
+    write_full(&*log, &lines, 0)
+        .and_then(|()| env.sync_file(&*log))
+        .map_err(|e| failed("write", &temp.join(layout::LOG), e))?;
+    let lease = match &after.lease {
+        Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
+        None => None,
+    };
+    env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
+    Ok(Made { log, lock, lease })
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
+}
+
+fn discard_folder(tenant: &Tenant, temp: &Path) {
+    let names = tenant.env.io.list(temp).unwrap_or_default();
+    for (name, _) in names {
+        tenant.env.discard(&temp.join(name));
+    }
+    if let Err(error) = tenant.env.io.remove_dir(temp) {
+        tracing::debug!(path = %temp.display(), %error, "a temporary folder stays behind");
+    }
+}
+
+/// The lock of a session that another is about to be made from; `None` where somebody has it.
+fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<Held>> {
+    let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
+    let Some(lock) = lock::take(&tenant.env, &folder.join(layout::LOCK))? else { return Ok(None) };
+    let parent = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
+    if parent.record.status.state == SessionState::Deleted {
+        return Err(Error::new(
+            ErrorKind::Deleted,
+            format!("session {id} was deleted; nothing is made from it"),
+        ));
+    }
+    Ok(Some(lock))
+}
+
+// --- load ------------------------------------------------------------------------------------------------------------
+
+/// The record of a session, as the log stands at this moment. Waits for nobody.
+pub(crate) fn load(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Arc<Session>> {
+    current(tenant, cell, id).map(|cached| cached.record)
+}
+
+/// The record, and where its log ends.
+pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cached> {
+    let (folder, known) = {
+        let known = held(&cell.known);
+        (known.folder.clone(), known.record.clone())
+    };
+    if let (Some(folder), Some(known)) = (&folder, known)
+        && let Some(cached) = catch_up(tenant, folder, id, known)?
+    {
+        cell.learn(cached.clone());
+        return Ok(cached);
+    }
+    let folder = match folder {
+        Some(folder) if tenant.env.io.stat(&folder).is_ok() => folder,
+        _ => place::find(tenant, id)?.ok_or_else(|| not_found(id))?,
+    };
+    let cached = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
+    held(&cell.known).folder = Some(folder);
+    cell.learn(cached.clone());
+    Ok(cached)
+}
+
+/// What was known of a session, with what was appended since; `None` where its log is not what it was.
+fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Result<Option<Cached>> {
+    let log = folder.join(layout::LOG);
+    let Ok(stat) = tenant.env.io.stat(&log) else { return Ok(None) };
+    if stat.inode != known.inode || stat.len < known.len {
+        return Ok(None);
+    }
+    if stat.len == known.len && known.len == known.end {
+        return Ok(Some(known));
+    }
+    let Ok(file) = tenant.env.io.open(&log, OpenMode::Read) else { return Ok(None) };
+    let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
+    if stat.inode != known.inode || stat.len < known.end || known.purged {
+        return Ok(None);
+    }
+    let record = Some(Session::clone(&known.record));
+    let folded = fold(&*file, &log, id, record, known.end, stat.len)?;
+    match (folded.record, folded.bad) {
+        (Some(record), bad) if bad.is_none_or(|bad| !bad.middle) => Ok(Some(Cached {
+            record: Arc::new(record),
+            end: folded.end,
+            len: stat.len,
+            inode: stat.inode,
+            purged: false,
+        })),
+        // Damage, or a writer that cut off a torn end and went on: the whole log tells.
+        _ => Ok(None),
+    }
+}
+
+/// Loads a session from its folder.
+pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<Cached>> {
+    let mut again = true;
+    loop {
+        let Some(loaded) = record::load(&tenant.env, folder, id)? else { return Ok(None) };
+        match loaded.bad {
+            Some(bad) if bad.middle => {
+                // A writer may have cut off a torn end and written on between two reads.
+                if std::mem::take(&mut again) {
+                    continue;
+                }
+                return Err(bad.error(&folder.join(layout::LOG)));
+            }
+            _ => {}
+        }
+        return Ok(Some(Cached {
+            record: Arc::new(loaded.record),
+            end: loaded.end,
+            len: loaded.stat.len,
+            inode: loaded.stat.inode,
+            purged: loaded.purged,
+        }));
+    }
+}
+
+// --- signs of life ---------------------------------------------------------------------------------------------------
+
+fn folder(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<std::path::PathBuf> {
+    let known = held(&cell.known).folder.clone();
+    if let Some(folder) = known.filter(|folder| tenant.env.io.stat(folder).is_ok()) {
+        return Ok(folder);
+    }
+    let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
+    held(&cell.known).folder = Some(folder.clone());
+    Ok(folder)
+}
+
+pub(crate) fn beat(tenant: &Tenant, cell: &Cell, id: SessionId, epoch: Epoch) -> Result<()> {
+    lease::beat(&tenant.env, &folder(tenant, cell, id)?, epoch)
+}
+
+pub(crate) fn pulse(tenant: &Tenant, cell: &Cell, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+    lease::pulse(&tenant.env, &folder(tenant, cell, id)?, epoch)
+}
+
+/// The head, where it is past `seen`.
+pub(crate) fn head_after(tenant: &Tenant, cell: &Cell, id: SessionId, seen: Seq) -> Result<Option<Seq>> {
+    let head = load(tenant, cell, id)?.head;
+    Ok((head > seen).then_some(head))
+}

@@ -1,0 +1,364 @@
+//! A session that is open for writing: its files, its record, and the write itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome};
+
+use crate::env::Env;
+use crate::error::{failed, in_doubt};
+use crate::io::{IoFile, OpenMode, Stat, read_full, write_full};
+use crate::lease;
+use crate::log::frame;
+use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
+use crate::tenant::Cached;
+use crate::{layout, lock};
+
+/// After so much new log the snapshot is written again. Bounds what opening has to fold.
+const SNAPSHOT_EVERY: u64 = 16 << 10;
+/// When a session is closed, so much log may be left for the next opening to fold.
+const SNAPSHOT_SLACK: u64 = 4 << 10;
+
+/// A session's place for its writers of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) open: Option<Open>,
+    /// Whether a failure left in doubt what is durable.
+    pub(crate) poisoned: bool,
+}
+
+/// The files of a session.
+#[derive(Debug)]
+pub(crate) struct Open {
+    env: Arc<Env>,
+    pub(crate) folder: PathBuf,
+    id: SessionId,
+    log: Box<dyn IoFile>,
+    lock: Box<dyn IoFile>,
+    state: Option<State>,
+    pub(crate) lease: Option<lease::Mine>,
+}
+
+/// What is known of the log.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) record: Arc<Session>,
+    /// Its length, which is where the next commit goes.
+    end: u64,
+    /// How much of it this process knows to be durable.
+    synced: u64,
+    /// How much of it the snapshot covers.
+    snapshot: u64,
+    inode: u64,
+    pub(crate) purged: bool,
+}
+
+impl State {
+    pub(crate) fn cached(&self) -> Cached {
+        Cached {
+            record: self.record.clone(),
+            end: self.end,
+            len: self.end,
+            inode: self.inode,
+            purged: self.purged,
+        }
+    }
+}
+
+impl Open {
+    /// Opens the files of a session that exists.
+    pub(crate) fn existing(env: &Arc<Env>, folder: PathBuf, id: SessionId) -> Result<Self> {
+        let log_path = folder.join(layout::LOG);
+        let log = env.io.open(&log_path, OpenMode::Write).map_err(|e| open_failed(&log_path, e))?;
+        let lock_path = folder.join(layout::LOCK);
+        let lock = env.io.open(&lock_path, OpenMode::Create).map_err(|e| failed("open", &lock_path, e))?;
+        Ok(Self { env: env.clone(), folder, id, log, lock, state: None, lease: None })
+    }
+
+    /// Takes over the files of a session that was just made.
+    pub(crate) fn made(
+        env: &Arc<Env>,
+        folder: PathBuf,
+        log: Box<dyn IoFile>,
+        lock: Box<dyn IoFile>,
+        record: Session,
+        lease: Option<lease::Mine>,
+    ) -> Result<Self> {
+        let id = record.id;
+        let mut open = Self { env: env.clone(), folder, id, log, lock, state: None, lease };
+        let stat = open.stat()?;
+        open.state = Some(State {
+            record: Arc::new(record),
+            end: stat.len,
+            synced: stat.len,
+            snapshot: 0,
+            inode: stat.inode,
+            purged: false,
+        });
+        Ok(open)
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.join(layout::LOG)
+    }
+
+    /// Takes the lock between processes, if it is free.
+    pub(crate) fn try_lock(&self) -> Result<bool> {
+        lock::try_lock(&*self.lock, &self.folder.join(layout::LOCK))
+    }
+
+    pub(crate) fn unlock(&self) -> Result<()> {
+        self.lock.unlock().map_err(|e| failed("unlock", &self.folder, e))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.log.stat().map_err(|e| failed("look at", &self.log_path(), e))
+    }
+
+    /// Under the lock: brings the record up to date with what other processes wrote. `None` where the files are no
+    /// longer the session's.
+    pub(crate) fn refresh(&mut self) -> Result<Option<&State>> {
+        let stat = self.stat()?;
+        if stat.links == 0 {
+            return Ok(None);
+        }
+        if self.state.as_ref().is_none_or(|state| state.end != stat.len) {
+            self.honour_suspicion()?;
+            self.catch_up(stat)?;
+        }
+        let live = self.state.as_ref().and_then(|state| state.record.lease.as_ref()).map(|lease| lease.epoch);
+        if self.lease.as_ref().is_some_and(|mine| Some(mine.epoch) != live) {
+            self.lease = None;
+        }
+        Ok(self.state.as_ref())
+    }
+
+    fn catch_up(&mut self, stat: Stat) -> Result<()> {
+        let log_path = self.log_path();
+        let known = self.state.take().filter(|state| !state.purged && state.end < stat.len);
+        let loaded = match known {
+            Some(state) => {
+                let record = Some(Session::clone(&state.record));
+                let folded = fold(&*self.log, &log_path, self.id, record, state.end, stat.len)?;
+                let record = folded.record.ok_or_else(|| Error::new(ErrorKind::Corrupt, "no record"))?;
+                let loaded = Loaded {
+                    record,
+                    end: folded.end,
+                    stat,
+                    snapshot: state.snapshot,
+                    bad: folded.bad,
+                    purged: false,
+                };
+                (loaded, state.synced)
+            }
+            None => (load_open(&self.env, &self.folder, self.id, &*self.log)?, 0),
+        };
+        let (loaded, synced) = loaded;
+        match loaded.bad {
+            Some(bad) if bad.middle => return Err(bad.error(&log_path)),
+            Some(bad) => self.set_aside(bad, loaded.stat.len)?,
+            None => {}
+        }
+        self.state = Some(State {
+            record: Arc::new(loaded.record),
+            end: loaded.end,
+            synced,
+            snapshot: loaded.snapshot,
+            inode: stat.inode,
+            purged: loaded.purged,
+        });
+        Ok(())
+    }
+
+    /// Moves the bytes of a commit that never ended out of the log.
+    fn set_aside(&self, bad: Bad, len: u64) -> Result<()> {
+        let log_path = self.log_path();
+        let kept = self.keep_tail(bad.offset, len)?;
+        self.log.truncate(bad.offset).map_err(|e| failed("cut the torn end off", &log_path, e))?;
+        self.env.sync_file(&*self.log).map_err(|e| failed("cut the torn end off", &log_path, e))?;
+        tracing::warn!(
+            session = %self.id,
+            event = bad.event,
+            bytes = len - bad.offset,
+            kept = %kept.display(),
+            "the last commit of a session was not whole; it was moved aside"
+        );
+        Ok(())
+    }
+
+    fn keep_tail(&self, from: u64, len: u64) -> Result<PathBuf> {
+        let failed_at = |path: &Path, e| failed("keep a torn end as", path, e);
+        let mut copy = 0;
+        let (path, file) = loop {
+            let suffix = if copy == 0 { String::new() } else { format!("-{copy}") };
+            let path = self.folder.join(format!("{}{from}{suffix}", layout::TAIL_PREFIX));
+            match self.env.io.open(&path, OpenMode::CreateNew) {
+                Ok(file) => break (path, file),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => copy += 1,
+                Err(error) => return Err(failed_at(&path, error)),
+            }
+        };
+        let mut buffer = vec![0; 64 << 10];
+        let mut at = from;
+        while at < len {
+            let count =
+                read_full(&*self.log, &mut buffer, at).map_err(|e| failed("read", &self.log_path(), e))?;
+            if count == 0 {
+                break;
+            }
+            write_full(&*file, &buffer[..count], at - from).map_err(|e| failed_at(&path, e))?;
+            at += count as u64;
+        }
+        self.env.sync_file(&*file).map_err(|e| failed_at(&path, e))?;
+        self.env.sync_name(&path)?;
+        Ok(path)
+    }
+
+    /// Where a failed write left the marker: the log is read anew, synced by a new descriptor, and only then trusted.
+    fn honour_suspicion(&mut self) -> Result<()> {
+        let marker = self.folder.join(layout::SUSPECT);
+        if !self.env.has_file(&marker)? {
+            return Ok(());
+        }
+        self.state = None;
+        let path = self.log_path();
+        let log = self.env.io.open(&path, OpenMode::Write).map_err(|e| open_failed(&path, e))?;
+        self.env.sync_file(&*log).map_err(|e| failed("make durable", &path, e))?;
+        self.log = log;
+        self.env.remove(&marker)
+    }
+
+    /// Under the lock: makes durable what others wrote, before it is vouched for.
+    pub(crate) fn settle(&mut self) -> Result<(), Doubt> {
+        let path = self.log_path();
+        let Some(state) = &mut self.state else { return Ok(()) };
+        if state.synced < state.end {
+            if let Err(source) = self.env.sync_file(&*self.log) {
+                self.suspect();
+                return Err(Doubt(in_doubt("make durable", &path, source), true));
+            }
+            state.synced = state.end;
+        }
+        Ok(())
+    }
+
+    /// Under the lock: writes a commit at the end of the log, with one write and one sync.
+    pub(crate) fn append(&mut self, events: &[Event], after: &Session) -> Result<(), Doubt> {
+        let path = self.log_path();
+        let Some(state) = &self.state else {
+            return Err(Doubt(Error::new(ErrorKind::Poisoned, "a session without a record"), false));
+        };
+        let (before, old) = (state.end, state.record.lease.as_ref().map(|lease| lease.epoch));
+        let new = after.lease.as_ref().map(|lease| lease.epoch);
+        let taken = match new.filter(|_| new != old) {
+            Some(epoch) => Some(lease::take(&self.env, &self.folder, epoch).map_err(|e| Doubt(e, false))?),
+            None => None,
+        };
+        let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
+        for event in events {
+            frame(&event.to_json(), &mut lines);
+        }
+        let written = write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
+        if let Err(source) = written {
+            if let Some(mine) = taken {
+                lease::forget(&self.env, &self.folder, mine.epoch);
+            }
+            return Err(self.undo(before, failed("write", &path, source)));
+        }
+        let end = before + lines.len() as u64;
+        if let Some(state) = &mut self.state {
+            state.record = Arc::new(after.clone());
+            (state.end, state.synced) = (end, end);
+        }
+        if new != old {
+            self.lease = taken;
+            if let Some(old) = old {
+                lease::forget(&self.env, &self.folder, old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Under the lock: takes back a write that failed. The descriptor that failed is not trusted any more: the system
+    /// reports a failed sync once, and forgets what it could not write.
+    fn undo(&mut self, before: u64, error: Error) -> Doubt {
+        let path = self.log_path();
+        let undone = self.env.io.open(&path, OpenMode::Write).and_then(|log| {
+            log.truncate(before)?;
+            self.env.sync_file(&*log)?;
+            Ok(log)
+        });
+        match undone {
+            Ok(log) => {
+                self.log = log;
+                Doubt(error, false)
+            }
+            Err(second) => {
+                tracing::warn!(session = %self.id, error = %second, "a failed write could not be taken back");
+                self.suspect();
+                Doubt(error.with_outcome(WriteOutcome::Unknown), true)
+            }
+        }
+    }
+
+    /// Leaves the marker that makes every opener look again.
+    fn suspect(&self) {
+        let path = self.folder.join(layout::SUSPECT);
+        if let Err(error) = self.env.io.open(&path, OpenMode::Create) {
+            tracing::warn!(path = %path.display(), %error, "the mark on a doubtful log could not be left");
+        }
+    }
+
+    /// Writes the snapshot where it has fallen behind.
+    pub(crate) fn refresh_snapshot(&mut self) {
+        self.snapshot_after(SNAPSHOT_EVERY);
+    }
+
+    fn snapshot_after(&mut self, slack: u64) {
+        let Some(state) = &mut self.state else { return };
+        if state.purged || state.end < state.snapshot.saturating_add(slack) {
+            return;
+        }
+        match write_snapshot(&self.env, &self.folder, &state.record, state.end) {
+            Ok(()) => state.snapshot = state.end,
+            Err(error) => {
+                // Not at once again: opening folds some more meanwhile.
+                state.snapshot = state.end;
+                tracing::debug!(session = %self.id, %error, "a snapshot could not be written");
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// Whether this process would keep the session open though nobody uses it.
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// The log is another file from now on: nothing that is known of this one is written any more.
+    pub(crate) fn leave(&mut self) {
+        self.state = None;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.log.stat().is_ok_and(|stat| stat.links > 0) {
+            self.snapshot_after(SNAPSHOT_SLACK);
+        }
+    }
+}
+
+/// A failure, and whether it leaves in doubt what is durable.
+#[derive(Debug)]
+pub(crate) struct Doubt(pub(crate) Error, pub(crate) bool);
+
+fn open_failed(path: &Path, source: std::io::Error) -> Error {
+    if source.kind() == std::io::ErrorKind::NotFound {
+        return crate::error::corrupt(path, "is missing").with_source(source);
+    }
+    failed("open", path, source)
+}

@@ -1,0 +1,389 @@
+//! The store: the three traits, each method an async shell over the synchronous core.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::{
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
+    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope, Seq, Session,
+    SessionId, SessionQuery, SessionStore, SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace,
+    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+};
+use tokio::sync::OwnedMutexGuard;
+use tracing::field::Empty;
+use tracing::info_span;
+
+use crate::config::{FsConfig, Sync};
+use crate::env::{Env, held};
+use crate::error::failed;
+use crate::io::Kind;
+use crate::layout::{Layout, id_of};
+use crate::lock::Attempt;
+use crate::shell::{Gated, blocking, exclusively, observed};
+use crate::tenant::{Cell, Tenant};
+use crate::{bindings, listing, purge, reading, sessions, workspaces};
+
+/// How often a session is looked at by those who wait for a change that another process makes.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// Keeps workspaces, sessions and bindings as files, for one tenant. Clones share what they know; other handles on
+/// the same directory, in this process or another, behave like this one.
+///
+/// Needs a tokio runtime with time enabled. When the last clone is dropped, the leases that were taken through it
+/// count as those of a dead holder.
+#[derive(Clone, Debug)]
+pub struct FsStore {
+    shared: Arc<Shared>,
+    tenant: Arc<Tenant>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    env: Arc<Env>,
+    tenants: Mutex<BTreeMap<TenantId, Arc<Tenant>>>,
+}
+
+impl FsStore {
+    /// Opens the store in the directory `root`, for the tenant `default`. Nothing is written, and the directory need
+    /// not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FsConfig::open`].
+    pub async fn open(root: impl Into<PathBuf>) -> Result<Self> {
+        Self::with_config(FsConfig::new(root)).await
+    }
+
+    /// Opens the store in the platform's data directory, under [`FsConfig::DEFAULT_APP`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`FsConfig::platform`] and [`FsConfig::open`].
+    pub async fn open_default() -> Result<Self> {
+        Self::with_config(FsConfig::platform(FsConfig::DEFAULT_APP)?).await
+    }
+
+    pub(crate) async fn with_config(mut config: FsConfig) -> Result<Self> {
+        // A process may change its directory later.
+        config.root =
+            std::path::absolute(&config.root).map_err(|e| failed("use the folder", &config.root, e))?;
+        let env = Arc::new(Env::new(config));
+        let looked = env.clone();
+        blocking(move || match looked.io.stat(&looked.root) {
+            Ok(stat) if stat.kind == Kind::Folder => Ok(()),
+            Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed("use the folder", &looked.root, error)),
+        })
+        .await??;
+        let shared = Arc::new(Shared { env, tenants: Mutex::default() });
+        Ok(Self::of(shared, &TenantId::default()))
+    }
+
+    fn of(shared: Arc<Shared>, id: &TenantId) -> Self {
+        let tenant = held(&shared.tenants)
+            .entry(id.clone())
+            .or_insert_with(|| Arc::new(Tenant::new(shared.env.clone(), id)))
+            .clone();
+        Self { shared, tenant }
+    }
+
+    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Self {
+        Self::of(self.shared.clone(), tenant)
+    }
+
+    /// The directory of the store, with all tenants.
+    pub fn root(&self) -> &Path {
+        &self.shared.env.root
+    }
+
+    /// The tenant's global configuration, `config.toml`, as text; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`, `Corrupt` where it is not text.
+    pub async fn load_global_config(&self) -> Result<Option<String>> {
+        let span = info_span!("store.load_global_config", store = "fs", outcome = Empty);
+        observed(span, self.look(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
+    }
+
+    /// Runs a read of the core.
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tenant) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let tenant = self.tenant.clone();
+        blocking(move || work(&tenant)).await?
+    }
+
+    fn cell(&self, id: SessionId) -> Arc<Cell> {
+        let (cell, gone) = self.tenant.cell(id);
+        if !gone.is_empty() {
+            // Closing a session may write its snapshot.
+            tokio::task::spawn_blocking(move || drop(gone));
+        }
+        cell
+    }
+
+    /// Runs a read of the core that concerns one session.
+    async fn look_at<T: Send + 'static>(
+        &self,
+        id: SessionId,
+        work: impl FnOnce(&Tenant, &Cell) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (tenant, cell) = (self.tenant.clone(), self.cell(id));
+        blocking(move || work(&tenant, &cell)).await?
+    }
+
+    /// Runs a write of the core that concerns one session.
+    async fn write<T: Send + 'static>(
+        &self,
+        id: SessionId,
+        work: impl Fn(&Tenant, &Cell, &mut crate::slot::Slot) -> Result<Attempt<T>>
+        + Send
+        + std::marker::Sync
+        + 'static,
+    ) -> Result<T> {
+        let (tenant, cell) = (self.tenant.clone(), self.cell(id));
+        let gate = cell.slot.clone().lock_owned();
+        exclusively(&self.shared.env, Gated::Session(id), gate, move |slot: &mut OwnedMutexGuard<_>| {
+            work(&tenant, &cell, slot)
+        })
+        .await
+    }
+
+    /// Runs a write of the core that concerns one workspace.
+    async fn write_workspace<T: Send + 'static>(
+        &self,
+        id: WorkspaceId,
+        work: impl Fn(&Tenant) -> Result<Attempt<T>> + Send + std::marker::Sync + 'static,
+    ) -> Result<T> {
+        let tenant = self.tenant.clone();
+        let gate = tenant.workspace_gate(id).lock_owned();
+        exclusively(&self.shared.env, Gated::Workspace(id), gate, move |_| work(&tenant)).await
+    }
+
+    /// Runs a write of the core that concerns the bindings.
+    async fn write_bindings<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Tenant) -> Result<Attempt<T>> + Send + std::marker::Sync + 'static,
+    ) -> Result<T> {
+        let tenant = self.tenant.clone();
+        let gate = tenant.binding_gate.clone().lock_owned();
+        exclusively(&self.shared.env, Gated::Bindings, gate, move |_| work(&tenant)).await
+    }
+}
+
+#[async_trait]
+impl SessionStore for FsStore {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let id = commit.session;
+        let span = info_span!(
+            "store.commit",
+            store = "fs",
+            session = %id,
+            events = Empty,
+            bytes = Empty,
+            outcome = Empty
+        );
+        let noted = span.clone();
+        let work = async {
+            let committed = self
+                .write(id, move |tenant, cell, slot| sessions::commit(tenant, cell, slot, &commit))
+                .await?;
+            noted.record("events", (committed.last.get() + 1).saturating_sub(committed.first.get()));
+            Ok(committed)
+        };
+        observed(span, work).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
+        let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
+        Ok(Arc::unwrap_or_clone(observed(span, session).await?))
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let span = info_span!("store.read", store = "fs", session = %id, events = Empty, bytes = Empty, outcome = Empty);
+        let noted = span.clone();
+        let work = async {
+            let page = self.look_at(id, move |tenant, cell| reading::read(tenant, cell, id, &read)).await?;
+            noted.record("events", page.events.len());
+            noted.record("bytes", page.events.iter().map(agent_core::Event::size_bytes).sum::<usize>());
+            Ok(page)
+        };
+        observed(span, work).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let span = info_span!("store.list_sessions", store = "fs", outcome = Empty);
+        observed(span, self.look(move |tenant| listing::sessions(tenant, &query))).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let id = purge.session;
+        let span = info_span!("store.purge", store = "fs", session = %id, outcome = Empty);
+        let work = self.write(id, move |tenant, cell, slot| purge::purge(tenant, cell, slot, &purge));
+        observed(span, work).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.beat", store = "fs", session = %id, outcome = Empty);
+        observed(span, self.look_at(id, move |tenant, cell| sessions::beat(tenant, cell, id, epoch))).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        let span = info_span!("store.pulse", store = "fs", session = %id, outcome = Empty);
+        observed(span, self.look_at(id, move |tenant, cell| sessions::pulse(tenant, cell, id, epoch))).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let durability = match self.shared.env.sync {
+            Sync::Full => Durability::PowerLoss,
+            Sync::Off => Durability::ProcessCrash,
+        };
+        Capabilities::new(Scope::Host, durability)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let span = info_span!("store.changed", store = "fs", session = %id, outcome = Empty);
+        let work = async {
+            // What this store writes is told at once; what others write is looked for.
+            let mut told = self.cell(id).head.subscribe();
+            let mut pause = LOOK;
+            loop {
+                let look = self.look_at(id, move |tenant, cell| sessions::head_after(tenant, cell, id, seen));
+                if let Some(head) = look.await? {
+                    return Ok(head);
+                }
+                let news = told.wait_for(|head| *head > seen.get());
+                let _ = tokio::time::timeout(pause, news).await;
+                pause = (pause * 3 / 2).min(LOOK_MAX);
+            }
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl WorkspaceStore for FsStore {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let span = info_span!("store.load_workspace", store = "fs", workspace = %id, outcome = Empty);
+        observed(span, self.look(move |tenant| workspaces::load(tenant, id))).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        let id = workspace.id;
+        let span = info_span!("store.put_workspace", store = "fs", workspace = %id, outcome = Empty);
+        let work = move |tenant: &Tenant| workspaces::put(tenant, workspace.clone(), expect);
+        observed(span, self.write_workspace(id, work)).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let span = info_span!("store.touch", store = "fs", workspace = %id, outcome = Empty);
+        observed(span, self.write_workspace(id, move |tenant| workspaces::touch(tenant, id, at))).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let span = info_span!("store.list_workspaces", store = "fs", outcome = Empty);
+        observed(span, self.look(move |tenant| workspaces::list(tenant, &query))).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let span = info_span!("store.delete_workspace", store = "fs", workspace = %id, outcome = Empty);
+        observed(span, self.write_workspace(id, move |tenant| workspaces::delete(tenant, id))).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        let span = info_span!("store.load_config", store = "fs", workspace = %id, outcome = Empty);
+        observed(span, self.look(move |tenant| workspaces::load_config(tenant, id))).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        let span = info_span!("store.save_config", store = "fs", workspace = %id, outcome = Empty);
+        let work = move |tenant: &Tenant| workspaces::save_config(tenant, id, text.as_deref(), expect);
+        observed(span, self.write_workspace(id, work)).await
+    }
+}
+
+#[async_trait]
+impl BindingStore for FsStore {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let device = device.clone();
+        let span = info_span!("store.resolve", store = "fs", outcome = Empty);
+        observed(span, self.look(move |tenant| bindings::resolve(tenant, &device))).await
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let device = device.clone();
+        let span = info_span!("store.bind", store = "fs", workspace = %to, outcome = Empty);
+        let work = move |tenant: &Tenant| bindings::bind(tenant, &device, to, expect);
+        observed(span, self.write_bindings(work)).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let device = device.clone();
+        let span = info_span!("store.unbind", store = "fs", outcome = Empty);
+        observed(span, self.write_bindings(move |tenant| bindings::unbind(tenant, &device))).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let span = info_span!("store.unbind_workspace", store = "fs", workspace = %id, outcome = Empty);
+        observed(span, self.write_bindings(move |tenant| bindings::unbind_workspace(tenant, id))).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
+        observed(span, self.look(move |tenant| bindings::list(tenant, &query))).await
+    }
+}
+
+#[async_trait]
+impl Tenants for FsStore {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        self.tenant(tenant).into()
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let env = self.shared.env.clone();
+        let span = info_span!("store.list_tenants", store = "fs", outcome = Empty);
+        let work = async { blocking(move || list_tenants(&env, after.as_ref())).await? };
+        observed(span, work).await
+    }
+}
+
+fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
+    let mut found = Vec::new();
+    let mut folders: Vec<TenantId> = env
+        .list(&Layout::tenants(&env.root))?
+        .iter()
+        .filter(|(_, kind)| *kind != Kind::File)
+        .filter_map(|(name, _)| id_of(name))
+        .collect();
+    folders.push(TenantId::default());
+    folders.sort();
+    folders.dedup();
+    for id in folders {
+        let layout = Layout::new(&env.root, &id);
+        let holds = env.has_file(&layout.bindings())? || !env.list(&layout.workspaces())?.is_empty();
+        if holds && after.is_none_or(|after| id > *after) {
+            found.push(id);
+        }
+    }
+    Ok(Page::new(found))
+}

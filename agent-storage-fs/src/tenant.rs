@@ -1,0 +1,154 @@
+//! What one tenant's handles share in this process: the sessions that are open, and what was read of the rest.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agent_core::{Result, Session, SessionId, SessionSummary, TenantId, WorkspaceId};
+use tokio::sync::watch;
+
+use crate::bindings::Cache;
+use crate::env::{Env, held};
+use crate::io::Stat;
+use crate::layout::Layout;
+use crate::slot::Slot;
+
+/// One tenant of a store.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) env: Arc<Env>,
+    pub(crate) layout: Layout,
+    cells: Mutex<Cells>,
+    /// What lists showed of a session, for as long as its log stays as it was.
+    pub(crate) summaries: Mutex<HashMap<SessionId, (Stat, SessionSummary)>>,
+    pub(crate) bindings: Mutex<Cache>,
+    /// Writers of one process queue here, in order, before they try for the lock between processes.
+    pub(crate) binding_gate: Gate,
+    workspace_gates: [Gate; 16],
+}
+
+pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
+
+#[derive(Debug, Default)]
+struct Cells {
+    cells: HashMap<SessionId, (Arc<Cell>, u64)>,
+    /// Counts uses, to tell which was used longest ago.
+    uses: u64,
+}
+
+/// What this process keeps of one session.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    /// For its writers, one at a time.
+    pub(crate) slot: Arc<tokio::sync::Mutex<Slot>>,
+    /// For its readers, who wait for nobody.
+    pub(crate) known: Mutex<Known>,
+    /// Its head, for those who wait for a change.
+    pub(crate) head: watch::Sender<u64>,
+    /// Whether it must stay: it holds a lease, or is poisoned.
+    pub(crate) pinned: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) record: Option<Cached>,
+}
+
+/// A record, and the log that it is the fold of.
+#[derive(Clone, Debug)]
+pub(crate) struct Cached {
+    pub(crate) record: Arc<Session>,
+    /// The offset behind its last commit.
+    pub(crate) end: u64,
+    /// The log's length when it was looked at; more than `end` where a commit was being written.
+    pub(crate) len: u64,
+    pub(crate) inode: u64,
+    pub(crate) purged: bool,
+}
+
+impl Cell {
+    fn new() -> Self {
+        Self {
+            slot: Arc::default(),
+            known: Mutex::default(),
+            head: watch::Sender::new(0),
+            pinned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn learn(&self, cached: Cached) {
+        let head = cached.record.head.get();
+        held(&self.known).record = Some(cached);
+        self.head.send_if_modified(|known| {
+            let news = *known < head;
+            *known = head.max(*known);
+            news
+        });
+    }
+
+    pub(crate) fn forget(&self) {
+        *held(&self.known) = Known::default();
+    }
+
+    fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+            && Arc::strong_count(&self.slot) == 1
+            && !self.pinned.load(Ordering::Relaxed)
+    }
+}
+
+impl Tenant {
+    pub(crate) fn new(env: Arc<Env>, id: &TenantId) -> Self {
+        Self {
+            layout: Layout::new(&env.root, id),
+            env,
+            cells: Mutex::default(),
+            summaries: Mutex::default(),
+            bindings: Mutex::default(),
+            binding_gate: Gate::default(),
+            workspace_gates: Default::default(),
+        }
+    }
+
+    /// Makes the tenant's folder, and sure that locks work there. Before the first write of this process.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        self.env.ensure_dir(self.layout.root())?;
+        self.env.probe_locks(self.layout.root())
+    }
+
+    pub(crate) fn workspace_gate(&self, id: WorkspaceId) -> Gate {
+        self.workspace_gates[usize::from(id.as_uuid().as_bytes()[15] & 0x0f)].clone()
+    }
+
+    /// What is kept of a session; and what had to go for it, to be dropped where files may be written.
+    pub(crate) fn cell(&self, id: SessionId) -> (Arc<Cell>, Vec<Arc<Cell>>) {
+        let mut all = held(&self.cells);
+        all.uses += 1;
+        let uses = all.uses;
+        if let Some((cell, used)) = all.cells.get_mut(&id) {
+            *used = uses;
+            return (cell.clone(), Vec::new());
+        }
+        let mut gone = Vec::new();
+        let most = self.env.open_sessions;
+        if all.cells.len() >= most {
+            let mut idle: Vec<_> = all
+                .cells
+                .iter()
+                .filter(|(_, (cell, _))| cell.is_idle())
+                .map(|(id, (_, used))| (*used, *id))
+                .collect();
+            idle.sort_unstable();
+            // Several at once, so that not every new one has to look through all.
+            let surplus = all.cells.len() + 1 - most + most / 8;
+            for (_, id) in idle.into_iter().take(surplus) {
+                gone.extend(all.cells.remove(&id).map(|(cell, _)| cell));
+            }
+        }
+        let cell = Arc::new(Cell::new());
+        all.cells.insert(id, (cell.clone(), uses));
+        (cell, gone)
+    }
+}

@@ -1,0 +1,234 @@
+//! Workspaces: the synchronous core of their records, configuration and areas.
+
+use std::path::Path;
+
+use agent_core::page::Damaged;
+use agent_core::{
+    ContentHash, Error, ErrorKind, Expect, Page, Result, Revision, Timestamp, Workspace, WorkspaceId,
+    WorkspaceQuery,
+};
+
+use crate::env::Env;
+use crate::error::failed;
+use crate::io::{Kind, OpenMode, read_full, write_full};
+use crate::lock::{Attempt, Held};
+use crate::tenant::Tenant;
+use crate::workspace_toml::Document;
+use crate::{layout, listing, lock};
+
+/// What stands under a workspace's id.
+enum Found {
+    Nothing,
+    Tombstone,
+    Live(Box<Document>),
+}
+
+fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
+    // The tombstone comes before the record goes, so it is looked for first.
+    if env.has_file(&folder.join(layout::DELETED))? {
+        return Ok(Found::Tombstone);
+    }
+    let path = folder.join(layout::RECORD);
+    match env.read_text(&path)? {
+        Some(text) => {
+            let mut document = Document::parse(&path, id, &text)?;
+            document.accessed(last_access(env, folder));
+            Ok(Found::Live(Box::new(document)))
+        }
+        None => Ok(Found::Nothing),
+    }
+}
+
+fn find_live(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Box<Document>> {
+    match find(env, folder, id)? {
+        Found::Live(document) => Ok(document),
+        Found::Tombstone => Err(deleted(id)),
+        Found::Nothing => Err(not_found(id)),
+    }
+}
+
+fn not_found(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+}
+
+fn deleted(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted; its id is not used again"))
+}
+
+pub(crate) fn load(tenant: &Tenant, id: WorkspaceId) -> Result<Workspace> {
+    find_live(&tenant.env, &tenant.layout.workspace(id), id).map(|document| document.workspace)
+}
+
+/// The lock under which a workspace's files change; `None` where somebody else has it.
+fn take(tenant: &Tenant, folder: &Path) -> Result<Option<Held>> {
+    tenant.env.probe_locks(tenant.layout.root())?;
+    lock::take(&tenant.env, &folder.join(layout::LOCK))
+}
+
+pub(crate) fn put(
+    tenant: &Tenant,
+    mut workspace: Workspace,
+    expect: Expect<Revision>,
+) -> Result<Attempt<Workspace>> {
+    let (env, id) = (&tenant.env, workspace.id);
+    let folder = tenant.layout.workspace(id);
+    workspace.check()?;
+    if expect != Expect::Absent {
+        // Nothing is made for what is to be refused.
+        find_live(env, &folder, id)?;
+    }
+    tenant.prepare()?;
+    env.ensure_dir(&folder)?;
+    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
+    let now = match find(env, &folder, id)? {
+        Found::Live(document) => Some(document),
+        Found::Tombstone => return Err(deleted(id)),
+        Found::Nothing => None,
+    };
+    workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
+    let path = folder.join(layout::RECORD);
+    let text = Document::render(now.as_deref(), &workspace)?;
+    if now.is_some() {
+        env.replace(&path, text.as_bytes())?;
+        return Ok(Attempt::Done(workspace));
+    }
+    for area in layout::AREAS {
+        env.ensure_dir(&folder.join(area))?;
+    }
+    // Last, since a workspace is there from the moment that its record is.
+    if !env.create(&path, text.as_bytes())? {
+        // By somebody who takes no locks: look again.
+        return Ok(Attempt::Busy);
+    }
+    Ok(Attempt::Done(workspace))
+}
+
+pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
+    let (mut found, mut damaged) = (Vec::new(), Vec::new());
+    for id in listing::workspaces(tenant)? {
+        let folder = tenant.layout.workspace(id);
+        match find(&tenant.env, &folder, id) {
+            Ok(Found::Live(document)) => found.push(document.workspace),
+            Ok(Found::Tombstone | Found::Nothing) => {}
+            Err(error) => {
+                let object = folder.join(layout::RECORD).display().to_string();
+                damaged.push(Damaged::new(object, error.to_string()));
+            }
+        }
+    }
+    // Each is named once, on the first page.
+    if query.cursor.is_some() {
+        damaged.clear();
+    }
+    damaged.sort();
+    Ok(query.page(found)?.with_damaged(damaged))
+}
+
+// --- last access -----------------------------------------------------------------------------------------------------
+
+/// The length of a moment as this library prints it, and a line break: the same for every moment, so that it is
+/// written over itself and no reader finds half.
+const ACCESSED_LEN: usize = "2026-02-15T10:30:00.000000Z\n".len();
+
+fn last_access(env: &Env, folder: &Path) -> Option<Timestamp> {
+    let file = env.io.open(&folder.join(layout::ACCESSED), OpenMode::Read).ok()?;
+    let mut bytes = [0; ACCESSED_LEN];
+    read_full(&*file, &mut bytes, 0).ok()?;
+    std::str::from_utf8(&bytes).ok()?.trim_end().parse().ok()
+}
+
+pub(crate) fn touch(tenant: &Tenant, id: WorkspaceId, at: Timestamp) -> Result<Attempt<()>> {
+    let env = &tenant.env;
+    let folder = tenant.layout.workspace(id);
+    if find_live(env, &folder, id)?.workspace.last_accessed >= at {
+        return Ok(Attempt::Done(()));
+    }
+    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
+    if find_live(env, &folder, id)?.workspace.last_accessed < at {
+        let path = folder.join(layout::ACCESSED);
+        let file = env.io.open(&path, OpenMode::Create).map_err(|e| failed("open", &path, e))?;
+        write_full(&*file, format!("{at}\n").as_bytes(), 0).map_err(|e| failed("write", &path, e))?;
+    }
+    Ok(Attempt::Done(()))
+}
+
+// --- deletion --------------------------------------------------------------------------------------------------------
+
+pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
+    let env = &tenant.env;
+    let folder = tenant.layout.workspace(id);
+    let marker = folder.join(layout::DELETED);
+    let record = folder.join(layout::RECORD);
+    // A record that cannot be read can be deleted all the same.
+    let exists = || Ok::<_, Error>((env.has_file(&marker)?, env.has_file(&record)?));
+    if exists()? == (false, false) {
+        return Err(not_found(id));
+    }
+    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
+    match exists()? {
+        (true, _) => {}
+        (false, true) => env.replace(&marker, b"")?,
+        (false, false) => return Err(not_found(id)),
+    }
+    // From here on it is deleted; what follows can be repeated.
+    let cleaned = env.remove(&record).and_then(|()| clean(env, &folder));
+    cleaned.map_err(|error| error.with_outcome(agent_core::WriteOutcome::Unknown))?;
+    Ok(Attempt::Done(()))
+}
+
+/// Removes what was in a workspace, except its sessions, which keep their own tombstones.
+fn clean(env: &Env, folder: &Path) -> Result<()> {
+    for (name, kind) in env.list(folder)? {
+        let keep = [layout::DELETED, layout::LOCK, layout::SESSIONS];
+        if !keep.iter().any(|kept| name == *kept) {
+            remove_all(env, &folder.join(name), kind)?;
+        }
+    }
+    env.sync_dir(folder).map_err(|e| failed("make durable", folder, e))
+}
+
+fn remove_all(env: &Env, path: &Path, kind: Kind) -> Result<()> {
+    let removed = if kind == Kind::Folder {
+        for (name, kind) in env.list(path)? {
+            remove_all(env, &path.join(name), kind)?;
+        }
+        env.io.remove_dir(path)
+    } else {
+        env.io.remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+// --- configuration ---------------------------------------------------------------------------------------------------
+
+pub(crate) fn load_config(tenant: &Tenant, id: WorkspaceId) -> Result<Option<String>> {
+    let folder = tenant.layout.workspace(id);
+    find_live(&tenant.env, &folder, id)?;
+    tenant.env.read_text(&folder.join(layout::CONFIG))
+}
+
+pub(crate) fn save_config(
+    tenant: &Tenant,
+    id: WorkspaceId,
+    text: Option<&str>,
+    expect: Expect<ContentHash>,
+) -> Result<Attempt<()>> {
+    let env = &tenant.env;
+    ContentHash::check_size(text)?;
+    let folder = tenant.layout.workspace(id);
+    find_live(env, &folder, id)?;
+    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
+    find_live(env, &folder, id)?;
+    let path = folder.join(layout::CONFIG);
+    let now = env.read_text(&path)?;
+    ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
+    match text {
+        Some(text) if now.as_deref() == Some(text) => {}
+        Some(text) => env.replace(&path, text.as_bytes())?,
+        None => env.remove(&path)?,
+    }
+    Ok(Attempt::Done(()))
+}
