@@ -118,7 +118,7 @@ impl<'a> Forward<'a> {
                 let (from, to) = (self.start, self.start + searched + length);
                 self.start = to + 1;
                 let end = self.offset();
-                let bytes = if too_long { &[][..] } else { &self.buffer[from..to] };
+                let bytes = if too_long || to - from > LINE_MAX { &[][..] } else { &self.buffer[from..to] };
                 return Ok(Some(Line { offset, end, bytes, whole: true }));
             }
             searched = self.buffer.len() - self.start;
@@ -192,7 +192,7 @@ impl<'a> Backward<'a> {
             to += searched_from;
         };
         self.left = start;
-        let bytes = if too_long { &[][..] } else { &self.buffer[start..to] };
+        let bytes = if too_long || to - start > LINE_MAX { &[][..] } else { &self.buffer[start..to] };
         Ok(Some(Line { offset: self.base + start as u64, end, bytes, whole }))
     }
 

@@ -253,7 +253,13 @@ impl Log<'_> {
         let mut place = None;
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
             match line.header() {
-                Some(header) if header.seq > seq => break,
+                Some(header) if header.seq > seq => {
+                    if header.seq == seq + 1 {
+                        // Whatever comes before it, this is where to go on.
+                        place = Some(Place { offset: line.offset, before: Some(seq) });
+                    }
+                    break;
+                }
                 Some(header) => place = Some(Place { offset: line.end, before: Some(header.seq) }),
                 None => {}
             }

@@ -119,6 +119,9 @@ async fn x02_a_creation_is_seen_whole(stage: &Stage) -> Checked {
 async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
+    // Before anybody looks: from here on there are five messages or none.
+    let first = stage.seal(&session).event(NewEvent::history_cleared());
+    session = handles[0].sessions.commit(first).await?.session;
     let done = Arc::new(AtomicBool::new(false));
     let (reader, id, stop) = (handles[1].clone(), session.id, done.clone());
     let task = tokio::spawn(async move {
@@ -134,8 +137,6 @@ async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
             tokio::task::yield_now().await;
         }
     });
-    let first = stage.seal(&session).event(NewEvent::history_cleared());
-    session = handles[0].sessions.commit(first).await?.session;
     for _ in 0..stage.settings.rounds.min(40) {
         let events = (0..5).map(|n| NewEvent::user_message(format!("message {n}")));
         session = handles[0].sessions.commit(stage.seal(&session).events(events)).await?.session;

@@ -1,0 +1,118 @@
+//! The public suite on the file store.
+
+use std::fs;
+use std::io::{Error, Result as IoResult};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent_core::{ErrorKind, Result, Seq, Storage, TenantId, Tenants, async_trait};
+use agent_storage_conformance::{Damage, DamageKind, Factory};
+use agent_storage_fs::FsStore;
+use tempfile::TempDir;
+
+struct Files;
+
+/// A directory; one that this process made is removed at the end.
+struct Site {
+    path: PathBuf,
+    _made: Option<TempDir>,
+}
+
+#[async_trait]
+impl Factory for Files {
+    type Site = Site;
+
+    async fn fresh(&self) -> Result<Site> {
+        let made = tempfile::tempdir().map_err(failed)?;
+        Ok(Site { path: made.path().to_owned(), _made: Some(made) })
+    }
+
+    async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
+        Ok(FsStore::open(&site.path).await?.tenant(tenant).into())
+    }
+
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+        Ok(Some(Arc::new(FsStore::open(&site.path).await?)))
+    }
+
+    fn address(&self, site: &Site) -> Option<String> {
+        site.path.to_str().map(str::to_owned)
+    }
+
+    async fn attach(&self, address: &str) -> Result<Site> {
+        Ok(Site { path: address.into(), _made: None })
+    }
+
+    fn damages(&self) -> &[DamageKind] {
+        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
+    }
+
+    async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
+        damage_files(&site.path, damage).map_err(failed)
+    }
+}
+
+fn failed(error: Error) -> agent_core::Error {
+    agent_core::Error::new(ErrorKind::Unavailable, "the test's own files").with_source(error)
+}
+
+fn damage_files(root: &Path, damage: Damage) -> IoResult<()> {
+    match damage {
+        Damage::Event(session, seq) => {
+            let log = session_folders(root)?
+                .into_iter()
+                .find(|folder| folder.ends_with(session.to_string()))
+                .ok_or_else(|| Error::other("no such session"))?
+                .join("events.jsonl");
+            let mut bytes = fs::read(&log)?;
+            let at = line_of(&bytes, seq).ok_or_else(|| Error::other("no such event"))?;
+            bytes[at + 40] ^= 1;
+            fs::write(&log, bytes)
+        }
+        Damage::Workspace(id) => cut(&root.join("workspaces").join(id.to_string()).join("workspace.toml")),
+        Damage::Bindings => cut(&root.join("bindings.toml")),
+        Damage::Derived => {
+            for folder in session_folders(root)? {
+                let _ = fs::remove_file(folder.join("session.json"));
+            }
+            let _ = fs::remove_dir_all(root.join("index"));
+            Ok(())
+        }
+        other => Err(Error::other(format!("no way to do {other:?}"))),
+    }
+}
+
+fn session_folders(root: &Path) -> IoResult<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for workspace in fs::read_dir(root.join("workspaces"))? {
+        if let Ok(sessions) = fs::read_dir(workspace?.path().join("sessions")) {
+            for session in sessions {
+                folders.push(session?.path());
+            }
+        }
+    }
+    Ok(folders)
+}
+
+/// Where the line of an event starts.
+fn line_of(bytes: &[u8], seq: Seq) -> Option<usize> {
+    let start = format!("{{\"seq\":{seq},");
+    let mut at = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(start.as_bytes()) {
+            return Some(at);
+        }
+        at += line.len();
+    }
+    None
+}
+
+fn cut(path: &Path) -> IoResult<()> {
+    let bytes = fs::read(path)?;
+    fs::write(path, &bytes[..bytes.len() / 2])
+}
+
+fn main() -> ExitCode {
+    agent_storage_conformance::main(Files)
+}
