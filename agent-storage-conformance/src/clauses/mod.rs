@@ -2,12 +2,16 @@
 
 mod atomic;
 mod bindings;
+mod bounded;
 mod content;
 mod durable;
 mod fenced;
+mod lineage;
+mod lists;
 mod no_double;
 mod nothing_hides;
 mod one_winner;
+mod outcomes;
 mod tenants;
 mod workspaces;
 
@@ -22,7 +26,11 @@ pub(crate) fn all() -> Vec<Clause> {
         no_double::clauses(),
         fenced::clauses(),
         nothing_hides::clauses(),
+        outcomes::clauses(),
+        bounded::clauses(),
         content::clauses(),
+        lists::clauses(),
+        lineage::clauses(),
         tenants::clauses(),
         workspaces::clauses(),
         bindings::clauses(),

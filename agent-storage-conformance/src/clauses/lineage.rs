@@ -1,0 +1,408 @@
+//! Forks and children: a history that lies in several sessions reads as one, at any length and depth.
+
+use agent_core::session::ChildCreated;
+use agent_core::{
+    Body, Commit, ErrorKind, Event, NewEvent, NewSession, Origin, Patch, Purge, RawJson, ReadEvents, Reason,
+    Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage, Trigger,
+};
+use futures::TryStreamExt;
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{Stage, own_events, race};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Lineage:
+        r16_a_fork_has_the_history_and_goes_its_own_way,
+        r16_a_fork_never_sees_what_its_parent_does_later,
+        r16_a_fork_at_a_point_has_the_history_up_to_there,
+        r16_no_fork_cuts_a_tool_call_from_its_result,
+        r16_a_fork_of_a_long_session_copies_nothing,
+        r16_r17_a_chain_of_forks_reads_as_one_history,
+        r16_x03_forks_while_the_parent_grows_are_whole,
+        r17_forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
+        r17_r13_lineage_is_known_after_the_parent_is_deleted,
+        r13_r16_nothing_is_made_from_a_deleted_session,
+        o19_a_child_is_linked_when_it_is_made_and_reports,
+        o16_sessions_do_not_touch_each_other,
+    ]
+}
+
+/// The whole history of a session, by pages of the given size, forward or backward.
+async fn history(storage: &Storage, id: SessionId, page: usize, newest: bool) -> Checked<Vec<Event>> {
+    let read = if newest { ReadEvents::last(page) } else { ReadEvents::first(page) };
+    let (mut pages, mut next) = (Vec::new(), Some(read));
+    while let Some(read) = next {
+        let got = storage.sessions.history(id, read).await?;
+        let fits = got.events.len() <= page && (!got.events.is_empty() || got.next.is_none());
+        holds_for(format_args!("a page of 1 to {page}"), &got.events.len(), fits)?;
+        pages.push(got.events);
+        next = got.next;
+    }
+    if newest {
+        pages.reverse();
+    }
+    Ok(pages.concat())
+}
+
+fn seqs(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.seq.get()).collect()
+}
+
+fn to(last: u64) -> Vec<u64> {
+    (1..=last).collect()
+}
+
+/// R16: a fork has its parent's history, counts and what is said of it; what either does later is its own; the parent is
+/// not changed.
+async fn r16_a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let patch = Patch::new().label("k", "v").reference("model", "m").metadata("n", RawJson::parse("1.0")?);
+    let new = stage.session(&storage).await?.with(&patch);
+    let parent = stage.create(&storage, new).await?;
+    let parent = stage.fill(&storage, &parent, 12).await?;
+    let before = own_events(&storage, parent.id, 100).await?;
+    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    same("its origin", &child.origin.parent(), &Some(parent.id))?;
+    same("where it starts", &(child.lineage.base(), child.depth), &(parent.head, 1))?;
+    same("what is said of it", &child.attributes, &parent.attributes)?;
+    same("its counts", &child.counts, &parent.counts)?;
+    same("its workspace", &child.workspace, &parent.workspace)?;
+    same("the parent", &storage.sessions.load(parent.id).await?, &parent)?;
+    let said = stage.say(&storage, &child, "in the fork").await?.session;
+    let parent_now = stage.say(&storage, &parent, "in the parent").await?.session;
+    for _ in 0..2 {
+        let all = history(&storage, child.id, 5, false).await?;
+        same("the fork's sequence", &seqs(&all), &to(said.head.get()))?;
+        same("what it has in common", &all[..before.len()], &before[..])?;
+        let own = own_events(&storage, child.id, 3).await?;
+        same("the fork's own events", &seqs(&own), &(parent.head.get() + 1..=said.head.get()).collect())?;
+        let parents = history(&storage, parent.id, 5, false).await?;
+        same("the parent's history", &seqs(&parents), &to(parent_now.head.get()))?;
+        same("the fork's record", &storage.sessions.load(child.id).await?, &said)?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// R16: whatever the parent does after the fork, the fork's history stays as it was, read forward, backward and as a
+/// stream.
+async fn r16_a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let mut parent = stage.fill(&storage, &parent, 7).await?;
+    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let child = stage.say(&storage, &child, "mine").await?.session;
+    let before = history(&storage, child.id, 100, false).await?;
+    same("its history at first", &seqs(&before), &to(child.head.get()))?;
+    for round in 0..5 {
+        parent = stage.fill(&storage, &parent, 6).await?;
+        if round == 3 {
+            let clear = stage.seal(&parent).event(NewEvent::history_cleared());
+            parent = storage.sessions.commit(clear).await?.session;
+        }
+        for page in [1, 4, 100] {
+            same("its history, forward", &history(&storage, child.id, page, false).await?, &before)?;
+            same("its history, backward", &history(&storage, child.id, page, true).await?, &before)?;
+        }
+        let streamed: Vec<Event> = storage.sessions.events(child.id, Seq::ZERO).try_collect().await?;
+        same("its history, streamed", &streamed, &before)?;
+        same("the child's record", &storage.sessions.load(child.id).await?, &child)?;
+    }
+    Ok(())
+}
+
+/// R16: a fork at a point has the history up to there, also where the point lies in an ancestor; its counts are those of
+/// that point.
+async fn r16_a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let root = stage.new_session(&storage).await?;
+    let root = stage.fill(&storage, &root, 10).await?;
+    let middle = storage.sessions.fork(&stage.effects, root.id, None).await?;
+    let middle = stage.fill(&storage, &middle, 10).await?;
+    let all = history(&storage, middle.id, 100, false).await?;
+    for at in [
+        1,
+        2,
+        5,
+        root.head.get() - 1,
+        root.head.get(),
+        root.head.get() + 1,
+        middle.head.get() - 1,
+        middle.head.get(),
+    ] {
+        let fork = storage.sessions.fork(&stage.effects, middle.id, Some(Seq::new(at))).await?;
+        let shared = history(&storage, fork.id, 4, false).await?;
+        same(format_args!("the history of a fork at {at}"), &shared[..at as usize], &all[..at as usize])?;
+        same("and its own first event", &(shared.len() as u64), &(at + 1))?;
+        let messages = all[..at as usize].iter().filter(|e| e.kind == agent_core::EventType::USER_MESSAGE);
+        same("the messages counted", &fork.counts.user, &(messages.count() as u64))?;
+        same("its parent", &fork.origin.parent(), &Some(middle.id))?;
+    }
+    for at in [Seq::ZERO, middle.head.next(), Seq::new(u64::MAX)] {
+        let fork = storage.sessions.fork(&stage.effects, middle.id, Some(at)).await;
+        refused!(format_args!("a fork at {at}"), fork, ErrorKind::InvalidInput)?;
+    }
+    Ok(())
+}
+
+/// R16: a fork does not come between a tool call and its result; without a point it takes the last one where no call is
+/// open.
+async fn r16_no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let call: agent_core::CallId = "call 1".parse()?;
+    let commit = stage.seal(&session).event(NewEvent::user_message("look")).event(NewEvent::tool_use(
+        call.clone(),
+        "ls",
+        RawJson::empty_object(),
+    ));
+    let open = storage.sessions.commit(commit).await?.session;
+    let at_call = open.head;
+    let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
+    refused!("a fork at an open call", fork, ErrorKind::InvalidInput)?;
+    let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    same("where a fork without a point starts", &fork.lineage.base().next(), &at_call)?;
+    same("open calls of the fork", &fork.open_calls, &vec![])?;
+    let result = NewEvent::tool_result(call, agent_core::ToolOutcome::Ok, RawJson::empty_object());
+    let closed = storage.sessions.commit(stage.seal(&open).event(result)).await?.session;
+    let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
+    refused!("a fork between call and result", fork, ErrorKind::InvalidInput)?;
+    let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    same("where a fork after the result starts", &fork.lineage.base(), &closed.head)
+}
+
+/// R16: a fork at ten thousand events has one event of its own, and reads them all.
+async fn r16_a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let parent = stage.fill(&storage, &parent, 9_999).await?;
+    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    same("the fork's own events", &own_events(&storage, child.id, 10).await?.len(), &1)?;
+    storage = stage.reopen(storage).await?;
+    let mut count = 0u64;
+    let mut events = storage.sessions.events(child.id, Seq::ZERO);
+    while let Some(event) = events.try_next().await? {
+        count += 1;
+        if event.seq.get() != count {
+            return Err(Failure::new("the fork's history", count, event.seq));
+        }
+    }
+    same("how many events it reads", &count, &10_001)?;
+    let last = storage.sessions.history(child.id, ReadEvents::last(3)).await?;
+    same("its last three", &seqs(&last.events), &vec![9_999, 10_000, 10_001])
+}
+
+/// R16, R17: a chain of forks deeper than a record tells reads as one history, in both directions, by pages of any size,
+/// across every border; each record names its depth and stays small.
+async fn r16_r17_a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
+    const DEPTH: u32 = 45;
+
+    let mut storage = stage.open().await?;
+    let mut session = stage.new_session(&storage).await?;
+    let mut chain: Vec<Session> = Vec::new();
+    for n in 0..DEPTH {
+        session = stage.fill(&storage, &session, 1 + n as usize % 4).await?;
+        chain.push(session.clone());
+        session = storage.sessions.fork(&stage.effects, session.id, None).await?;
+        same("its depth", &session.depth, &(n + 1))?;
+        let segments = session.lineage.segments.len();
+        holds_for("at most 32 segments", &segments, segments <= agent_core::Lineage::MAX_SEGMENTS)?;
+    }
+    let last = stage.say(&storage, &session, "the end").await?.session;
+    storage = stage.reopen(storage).await?;
+    for page in [1, 7, 50, 1000] {
+        let forward = history(&storage, last.id, page, false).await?;
+        same(format_args!("forward, {page} a page"), &seqs(&forward), &to(last.head.get()))?;
+        let backward = history(&storage, last.id, page, true).await?;
+        same(format_args!("backward, {page} a page"), &backward, &forward)?;
+    }
+    let all = history(&storage, last.id, 1000, false).await?;
+    for one in chain.iter().step_by(11) {
+        let own = history(&storage, one.id, 9, false).await?;
+        same("the history of one in the middle", &own[..], &all[..one.head.get() as usize])?;
+    }
+    for (after, before) in [(0, 2), (3, 17), (20, 90), (90, 91)] {
+        let read = ReadEvents::first(1000).after(Seq::new(after)).before(Seq::new(before));
+        let part = storage.sessions.history(last.id, read).await?;
+        same(
+            format_args!("after {after}, before {before}"),
+            &seqs(&part.events),
+            &(after + 1..before).collect(),
+        )?;
+    }
+    let early = storage.sessions.fork(&stage.effects, last.id, Some(Seq::new(3))).await?;
+    same("a fork at its third event", &seqs(&history(&storage, early.id, 10, false).await?), &to(4))
+}
+
+/// R16, X03: forks that are made while the parent takes messages have a history that is whole, up to where they were
+/// made.
+async fn r16_x03_forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let each = (stage.settings.rounds / 20).max(2);
+    let (writer, effects, id) = (handles[0].clone(), stage.effects.clone(), session.id);
+    let mut seen = session.head;
+    let write = async move {
+        for n in 0..each * 4 {
+            let said = vec![NewEvent::user_message(format!("message {n}"))];
+            seen = writer.sessions.append(&effects, id, seen, said).await?.last;
+        }
+        Ok(Vec::new())
+    };
+    let fork = |storage: &Storage| {
+        let (storage, effects) = (storage.clone(), stage.effects.clone());
+        async move {
+            let mut forks = Vec::new();
+            for _ in 0..each {
+                forks.push(storage.sessions.fork(&effects, id, None).await?);
+            }
+            Ok::<_, agent_core::Error>(forks)
+        }
+    };
+    let tasks: [futures::future::BoxFuture<'static, agent_core::Result<Vec<Session>>>; 3] =
+        [Box::pin(write), Box::pin(fork(&handles[1])), Box::pin(fork(&handles[2]))];
+    let results = race(tasks).await?;
+    let parents = history(&handles[0], id, 1000, false).await?;
+    for result in results {
+        for fork in result? {
+            let base = fork.lineage.base().get() as usize;
+            let all = history(&handles[1], fork.id, 1000, false).await?;
+            same("what it has in common with its parent", &all[..base], &parents[..base])?;
+            same("its sequence", &seqs(&all), &to(fork.head.get()))?;
+            let messages = all.iter().filter(|e| e.kind == agent_core::EventType::USER_MESSAGE).count();
+            same("its counted messages", &fork.counts.user, &(messages as u64))?;
+        }
+    }
+    Ok(())
+}
+
+/// R17: forks and children are found by their parent, with their origin and depth.
+async fn r17_forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let root = stage.new_session(&storage).await?;
+    let fork = storage.sessions.fork(&stage.effects, root.id, None).await?;
+    let child = storage.sessions.create_child(&stage.effects, root.id, Patch::new()).await?;
+    let grandchild = storage.sessions.fork(&stage.effects, fork.id, None).await?;
+    let of = async |parent: SessionId| -> Checked<Vec<(SessionId, u32, bool)>> {
+        let page = storage.sessions.list(SessionQuery::new().parent(parent)).await?;
+        let is_fork = |origin: &Origin| matches!(origin, Origin::Fork { .. });
+        let mut found: Vec<_> = page.items.iter().map(|s| (s.id, s.depth, is_fork(&s.origin))).collect();
+        found.sort();
+        Ok(found)
+    };
+    let mut expected = vec![(fork.id, 1, true), (child.id, 1, false)];
+    expected.sort();
+    same("those of the root", &of(root.id).await?, &expected)?;
+    same("those of the fork", &of(fork.id).await?, &vec![(grandchild.id, 2, true)])?;
+    same("those of the child", &of(child.id).await?, &vec![])
+}
+
+/// R17, R13: after the parent was deleted and purged, a fork still says where it came from and reads all it read.
+async fn r17_r13_lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let root = stage.new_session(&storage).await?;
+    let root = stage.fill(&storage, &root, 8).await?;
+    let fork = storage.sessions.fork(&stage.effects, root.id, Some(Seq::new(5))).await?;
+    let before = history(&storage, fork.id, 100, false).await?;
+    let delete = stage.seal(&root).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = storage.sessions.commit(delete).await?.session;
+    storage.sessions.purge(Purge::new(root.id, deleted.head).keep(Seq::new(5))).await?;
+    storage = stage.reopen(storage).await?;
+    let now = storage.sessions.load(fork.id).await?;
+    same("its origin", &now.origin.parent(), &Some(root.id))?;
+    same("its history", &history(&storage, fork.id, 2, true).await?, &before)?;
+    let listed = storage.sessions.list(SessionQuery::new().parent(root.id)).await?;
+    same("those of the deleted parent", &listed.items.len(), &1)?;
+    let again = storage.sessions.fork(&stage.effects, fork.id, None).await?;
+    same("a fork of the fork", &history(&storage, again.id, 100, false).await?[..before.len()], &before[..])
+}
+
+/// R13, R16: nothing is forked from a deleted session or made its child, also not by a commit that was prepared before.
+async fn r13_r16_nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let prepared = [
+        NewSession::fork(stage.effects.new_session_id(), &parent),
+        NewSession::child(stage.effects.new_session_id(), &parent),
+    ];
+    let delete = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
+    same("the state", &storage.sessions.commit(delete).await?.session.status.state, &SessionState::Deleted)?;
+    for new in prepared {
+        let id = new.id;
+        let result = storage.sessions.commit(Commit::create(&stage.effects, new)).await;
+        refused!("a session made from it", result, ErrorKind::Deleted)?;
+        refused!("that session", storage.sessions.load(id).await, ErrorKind::NotFound)?;
+    }
+    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await;
+    refused!("a fork", fork, ErrorKind::Deleted)?;
+    let unknown = NewSession::child(stage.effects.new_session_id(), &{
+        let mut unknown = parent.clone();
+        unknown.id = stage.effects.new_session_id();
+        unknown
+    });
+    let result = storage.sessions.commit(Commit::create(&stage.effects, unknown)).await;
+    refused!("a child of a session that never was", result, ErrorKind::NotFound)?;
+    Ok(())
+}
+
+/// O19: a child names its parent from its first event on, is announced in the parent's log, and reports its end there.
+async fn o19_a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let child = storage
+        .sessions
+        .create_child(&stage.effects, parent.id, Patch::new().label("task", "search"))
+        .await?;
+    same("its parent", &child.origin.parent(), &Some(parent.id))?;
+    same("its history is its own", &(child.lineage.base(), child.head >= Seq::new(1)), &(Seq::ZERO, true))?;
+    let last = own_events(&storage, parent.id, 10).await?.pop();
+    let announced = Body::SessionChildCreated(ChildCreated::new(child.id));
+    same("the parent's last event", &last.map(|event| event.body()).transpose()?, &Some(announced))?;
+    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    let last = own_events(&storage, parent.id, 10).await?.pop();
+    match last.map(|event| event.body()).transpose()? {
+        Some(Body::SessionChildIdle(said)) => {
+            same(
+                "what the child reports",
+                &(said.child, said.result.as_deref()),
+                &(child.id, Some("found")),
+            )?;
+        }
+        other => {
+            return Err(Failure::new(
+                "the parent's last event",
+                "the child's report",
+                format_args!("{other:?}"),
+            ));
+        }
+    }
+    let result = storage.sessions.report_child(&stage.effects, parent.id, None).await;
+    refused!("a report of a session without a parent", result, ErrorKind::InvalidInput)?;
+    Ok(())
+}
+
+/// O16: events, wakes, questions and runs of one session never show in another of the same workspace.
+async fn o16_sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+        sessions.push(stage.create(&storage, new).await?);
+    }
+    let (running, _) = stage.begin_run(&storage, &sessions[0], "work").await?;
+    let wake = agent_core::Wake::new("daily", crate::stage::START);
+    let busy = stage.seal(&running).event(NewEvent::wake_scheduled(wake)).event(NewEvent::interrupt());
+    storage.sessions.commit(busy).await?;
+    stage.fill(&storage, &sessions[1], 5).await?;
+    same("the third session", &storage.sessions.load(sessions[2].id).await?, &sessions[2])?;
+    let events = own_events(&storage, sessions[2].id, 10).await?;
+    same("its events", &(events.len() as u64), &sessions[2].head.get())?;
+    let now = storage.sessions.load(sessions[1].id).await?;
+    same(
+        "what the second knows of it",
+        &(now.lease, now.requested, now.wakes, now.epoch.get()),
+        &(None, None, vec![], 0),
+    )
+}

@@ -1,0 +1,296 @@
+//! Lists of sessions: order, filters, totals, and pages that neither skip nor repeat.
+
+use std::collections::BTreeSet;
+
+use agent_core::{
+    Actor, Commit, NewEvent, NewSession, Patch, Reason, Role, Session, SessionId, SessionQuery, SessionState,
+    SessionSummary, Storage, Timestamp, Trigger,
+};
+
+use crate::failure::{Checked, Failure, holds_for, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{START, Stage};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Lists:
+        a31_n09_a_workspace_has_many_sessions (Needs::ImmediateLists),
+        r18_n09_the_last_active_comes_first (Needs::ExactRecency),
+        n09_x05_pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        n09_pages_lose_nothing_while_sessions_are_used (Needs::ImmediateLists),
+        r20_n01_n09_filters_and_totals_agree (Needs::ImmediateLists),
+        o12_r20_states_are_shown_as_they_are (Needs::ImmediateLists),
+        r13_archived_and_deleted_sessions_are_hidden_unless_asked_for (Needs::ImmediateLists),
+        o05_o06_a_list_shows_what_waits_and_why (Needs::ImmediateLists),
+        x05_any_page_size_is_served (Needs::ImmediateLists),
+    ]
+}
+
+/// All sessions of a query, by pages.
+async fn all(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = storage.sessions.list(query.clone().cursor(cursor)).await?;
+        if page.items.len() > query.limit {
+            return Err(Failure::new("a page", format_args!("at most {}", query.limit), page.items.len()));
+        }
+        if let Some(damage) = page.damaged.first() {
+            return Err(Failure::new("a page", "nothing damaged", damage));
+        }
+        found.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn ids(sessions: &[SessionSummary]) -> Vec<SessionId> {
+    sessions.iter().map(|session| session.id).collect()
+}
+
+/// Sessions of one workspace, created `gap` microseconds apart.
+async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Session>> {
+    let workspace = stage.new_workspace(storage).await?;
+    let mut made = Vec::new();
+    for n in 0..count {
+        let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+        let mut commit = Commit::create(&stage.effects, new);
+        commit.at = START.plus_micros(gap * n as i64);
+        made.push(storage.sessions.commit(commit).await?.session);
+    }
+    Ok(made)
+}
+
+async fn use_at(stage: &Stage, storage: &Storage, id: SessionId, at: Timestamp) -> Checked {
+    let seen = storage.sessions.load(id).await?.head;
+    let commit =
+        Commit::new(stage.effects.new_commit_id(), id, at, seen).event(NewEvent::user_message("used"));
+    storage.sessions.commit(commit).await?;
+    Ok(())
+}
+
+/// A31, N09: the main session of a workspace is one of any number, and each is found by its workspace.
+async fn a31_n09_a_workspace_has_many_sessions(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for _ in 0..3 {
+        let workspace = stage.new_workspace(&storage).await?;
+        let mut expected = BTreeSet::new();
+        for n in 0..4 {
+            let id = if n == 0 { workspace.main_session } else { stage.effects.new_session_id() };
+            stage.create(&storage, NewSession::new(id, workspace.id)).await?;
+            expected.insert(id);
+        }
+        let found = all(&storage, SessionQuery::new().workspace(workspace.id).limit(3)).await?;
+        same("the sessions of a workspace", &ids(&found).into_iter().collect(), &expected)?;
+        same("each once", &found.len(), &4)?;
+    }
+    same("all sessions", &all(&storage, SessionQuery::new()).await?.len(), &12)
+}
+
+/// R18, N09: lists are in the order of last activity, the latest first; a message moves its session to the top, one that
+/// was sealed long ago moves nothing.
+async fn r18_n09_the_last_active_comes_first(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let made = some(stage, &storage, 8, 60_000_000).await?;
+    let mut expected: Vec<_> = made.iter().rev().map(|session| session.id).collect();
+    for limit in [1, 3, 8, 9] {
+        let found = all(&storage, SessionQuery::new().limit(limit)).await?;
+        same(format_args!("the list, {limit} a page"), &ids(&found), &expected)?;
+    }
+    use_at(stage, &storage, made[2].id, START.plus_micros(86_400_000_000)).await?;
+    expected.retain(|id| *id != made[2].id);
+    expected.insert(0, made[2].id);
+    use_at(stage, &storage, made[5].id, START.plus_micros(-86_400_000_000)).await?;
+    for _ in 0..2 {
+        let found = all(&storage, SessionQuery::new()).await?;
+        same("the list after two messages", &ids(&found), &expected)?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// N09, X05: where all times are equal, pages of any size hold each session once.
+async fn n09_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let expected: BTreeSet<_> =
+        some(stage, &storage, 17, 0).await?.iter().map(|session| session.id).collect();
+    for limit in [1, 2, 5, 16, 17, 18] {
+        let found = all(&storage, SessionQuery::new().limit(limit)).await?;
+        same(format_args!("how many, {limit} a page"), &found.len(), &17)?;
+        same(format_args!("which, {limit} a page"), &ids(&found).into_iter().collect(), &expected)?;
+    }
+    Ok(())
+}
+
+/// N09: sessions that are used while someone turns pages make no other appear twice or not at all.
+async fn n09_pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let made = some(stage, &storage, 20, 60_000_000).await?;
+    let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
+    for turn in 0.. {
+        let page = storage.sessions.list(SessionQuery::new().limit(3).cursor(cursor)).await?;
+        seen.extend(ids(&page.items));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+        let id = made[(turn * 7) % 20].id;
+        use_at(stage, &storage, id, START.plus_micros(86_400_000_000 + turn as i64)).await?;
+        moved.push(id);
+    }
+    for (n, session) in made.iter().enumerate().filter(|(_, session)| !moved.contains(&session.id)) {
+        let times = seen.iter().filter(|id| **id == session.id).count();
+        same(format_args!("how often session {n} was listed, which was not used"), &times, &1)?;
+    }
+    Ok(())
+}
+
+/// R20, N01, N09: workspace, state, labels, creator and parent filter in the store, alone and together; totals count
+/// what matches on all pages.
+async fn r20_n01_n09_filters_and_totals_agree(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
+    let creators = [Actor::USER, Actor::named(Role::User, "alice")?, Actor::SYSTEM];
+    let mut made: Vec<SessionSummary> = Vec::new();
+    for n in 0..24 {
+        let patch =
+            Patch::new().label("project", ["red", "blue"][n % 2]).label("user", ["a", "b", "c"][n % 3]);
+        let id = stage.effects.new_session_id();
+        let new = match made.get(n / 4).filter(|_| n % 5 == 4) {
+            Some(parent) => NewSession::child(id, &storage.sessions.load(parent.id).await?),
+            None => NewSession::new(id, workspaces[n % 2]),
+        };
+        let commit = Commit::create(&stage.effects, new.with(&patch)).actor(creators[n % 3].clone());
+        let mut session = storage.sessions.commit(commit).await?.session;
+        if n % 4 == 1 {
+            session = stage.say(&storage, &session, "work").await?.session;
+        }
+        if n % 6 == 2 {
+            let suspend = stage.seal(&session).trigger(Trigger::Suspend(Reason::UserPaused));
+            session = storage.sessions.commit(suspend).await?.session;
+        }
+        made.push(SessionSummary::from(&session));
+    }
+    let new = SessionQuery::new;
+    let queries = [
+        new(),
+        new().workspace(workspaces[0]),
+        new().workspace(stage.effects.new_workspace_id()),
+        new().label("project", "red"),
+        new().label("project", "red").label("user", "b"),
+        new().label("project", "green"),
+        new().label("nothing", "red"),
+        new().creator(creators[1].clone()),
+        new().creator(Actor::named(Role::Agent, "alice")?),
+        new().parent(made[1].id),
+        new().parent(stage.effects.new_session_id()),
+        new().states([SessionState::Queued]),
+        new().states([SessionState::Suspended, SessionState::Queued]),
+        new().states([SessionState::Running]),
+        new()
+            .workspace(workspaces[1])
+            .label("user", "a")
+            .creator(creators[0].clone())
+            .states([SessionState::Queued]),
+    ];
+    for _ in 0..2 {
+        for query in &queries {
+            let expected: BTreeSet<_> = made.iter().filter(|s| query.wants(s)).map(|s| s.id).collect();
+            for limit in [2, 100] {
+                let query = query.clone().limit(limit).with_total();
+                let found = all(&storage, query.clone()).await?;
+                same(format_args!("those of {query:?}"), &ids(&found).into_iter().collect(), &expected)?;
+                same("each once", &found.len(), &expected.len())?;
+                let page = storage.sessions.list(query).await?;
+                same("the total", &page.total, &Some(expected.len() as u64))?;
+            }
+        }
+        let plain = storage.sessions.list(new()).await?;
+        same("no total is counted that was not asked for", &plain.total, &None)?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// O12, R20: a session is listed in the state that it is in, as soon as it is in it.
+async fn o12_r20_states_are_shown_as_they_are(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let shown = async |state: SessionState| -> Checked {
+        for other in
+            [SessionState::Idle, SessionState::Running, SessionState::Suspended, SessionState::Terminated]
+        {
+            let found = all(&storage, SessionQuery::new().states([other])).await?;
+            same(format_args!("how many are {other}"), &found.len(), &usize::from(other == state))?;
+        }
+        Ok(())
+    };
+    shown(SessionState::Idle).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+    shown(SessionState::Running).await?;
+    let end = agent_core::RunEnd::Completed(Reason::EndTurn);
+    let end = storage.sessions.commit(stage.seal_run(&running, run).trigger(Trigger::EndRun(end))).await?;
+    shown(SessionState::Idle).await?;
+    let suspend = stage.seal(&end.session).trigger(Trigger::Suspend(Reason::UserPaused));
+    let suspended = storage.sessions.commit(suspend).await?.session;
+    shown(SessionState::Suspended).await?;
+    storage.sessions.commit(stage.seal(&suspended).trigger(Trigger::Terminate(Reason::UserEnded))).await?;
+    shown(SessionState::Terminated).await
+}
+
+/// R13: archived and deleted sessions vanish from lists at once, and are found by their state.
+async fn r13_archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let made = some(stage, &storage, 4, 1_000_000).await?;
+    let archive = stage.seal(&made[0]).trigger(Trigger::Archive);
+    let archived = storage.sessions.commit(archive).await?.session;
+    storage.sessions.commit(stage.seal(&made[1]).trigger(Trigger::Delete(Reason::UserDeleted))).await?;
+    let set = |indexes: &[usize]| indexes.iter().map(|n| made[*n].id).collect::<BTreeSet<_>>();
+    let found = async |storage: &Storage, query: SessionQuery| -> Checked<BTreeSet<SessionId>> {
+        Ok(ids(&all(storage, query).await?).into_iter().collect())
+    };
+    for _ in 0..2 {
+        let new = SessionQuery::new;
+        same("the default", &found(&storage, new()).await?, &set(&[2, 3]))?;
+        same("archived", &found(&storage, new().states([SessionState::Archived])).await?, &set(&[0]))?;
+        same("deleted", &found(&storage, new().states([SessionState::Deleted])).await?, &set(&[1]))?;
+        same("all", &found(&storage, new().with_hidden()).await?, &set(&[0, 1, 2, 3]))?;
+        let page = storage.sessions.list(new().with_total()).await?;
+        same("the total of the default", &page.total, &Some(2))?;
+        storage = stage.reopen(storage).await?;
+    }
+    storage.sessions.commit(stage.seal(&archived).trigger(Trigger::Unarchive)).await?;
+    same("after unarchiving", &found(&storage, SessionQuery::new()).await?, &set(&[0, 2, 3]))
+}
+
+/// O05, O06: a list shows each session's state, the reason, and how many inputs wait, as its record says.
+async fn o05_o06_a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let mut expected = Vec::new();
+    for n in 0..3 {
+        let mut session = stage.new_session(&storage).await?;
+        for m in 0..n {
+            session = stage.say(&storage, &session, &format!("message {m}")).await?.session;
+        }
+        same("what waits", &session.pending, &n)?;
+        expected.push(SessionSummary::from(&session));
+    }
+    let mut found = all(&storage, SessionQuery::new()).await?;
+    found.sort_by_key(|session| session.pending);
+    same("the list", &found, &expected)
+}
+
+/// X05: a page of none, of one, of more than there are, and of more than is allowed.
+async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    some(stage, &storage, 3, 1).await?;
+    for limit in [0, 1, 3, 1000, usize::MAX] {
+        let mut query = SessionQuery::new();
+        query.limit = limit;
+        let page = storage.sessions.list(query).await?;
+        let fits = page.items.len() <= limit.max(1) && !page.items.is_empty();
+        holds_for(format_args!("a page of {limit} has between one and that many"), &page.items.len(), fits)?;
+        same("whether more follow", &page.next.is_some(), &(page.items.len() < 3))?;
+    }
+    Ok(())
+}

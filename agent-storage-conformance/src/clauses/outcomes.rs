@@ -1,0 +1,258 @@
+//! Contract 7: every write that fails says whether it may have happened and whether to send it again; its text names
+//! the object, and holds nothing of what was said.
+
+use agent_core::{
+    Commit, Error, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Patch, Purge, RawJson, Reason, Seq,
+    Session, SessionState, Storage, Trigger, TriggerKind, Wake, WriteOutcome,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{START, Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Outcomes:
+        x01_a_refused_write_says_that_it_did_not_happen,
+        x01_errors_name_the_object_and_hide_what_was_said,
+        x01_r04_a_refused_transition_names_state_and_trigger,
+        x01_a_commit_at_fault_is_refused_before_anything_is_written,
+        x05_what_a_record_holds_is_limited,
+        x05_what_a_commit_holds_is_limited,
+        x01_checks_come_in_the_stated_order,
+    ]
+}
+
+/// What must never stand in an error.
+const SECRET: &str = "correct-horse-battery-staple";
+
+/// Commits of every kind that are refused, with the kind of their error.
+async fn refusals(stage: &Stage, storage: &Storage) -> Checked<Vec<(Commit, Error)>> {
+    let session = stage.new_session(storage).await?;
+    let (running, run) = stage.begin_run(storage, &session, "work").await?;
+    let secret = || NewEvent::user_message(SECRET);
+    let deleted = stage.new_session(storage).await?;
+    let delete = stage.seal(&deleted).trigger(Trigger::Delete(Reason::UserDeleted));
+    storage.sessions.commit(delete).await?;
+    let bad = NewEvent::new("user.message".parse()?, RawJson::of(&SECRET)?);
+    let reserved = NewEvent::new("session.invented".parse()?, RawJson::of(&SECRET)?);
+    let long_label = Patch::new().label(SECRET, "x".repeat(600));
+    let commits = [
+        stage.seal(&running).expect(Expect::Is(session.head)).event(secret()),
+        Commit::create(&stage.effects, NewSession::new(session.id, session.workspace)).event(secret()),
+        stage.seal(&running).fence(run, running.epoch.next()).event(secret()),
+        stage.seal(&running).event(secret()).trigger(Trigger::Resume),
+        stage.seal(&running).event(NewEvent::agent_message(SECRET)),
+        stage.seal(&running).event(bad),
+        stage.seal(&running).event(reserved),
+        stage.seal(&running).event(secret().with_extra("seq", RawJson::of(&1)?)),
+        stage.seal(&running).event(NewEvent::updated(long_label)),
+        stage.seal(&running).event(secret()).trigger(Trigger::BeginRun(LeaseRequest::new("x", run))),
+        stage.seal(&running),
+        stage.seal(&deleted).event(secret()),
+        stage.seal_at(stage.effects.new_session_id(), Seq::ZERO).event(secret()),
+    ];
+    let mut refused = Vec::new();
+    for commit in commits {
+        match storage.sessions.commit(commit.clone()).await {
+            Ok(done) => return Err(Failure::new("a commit at fault", "an error", format_args!("{done:?}"))),
+            Err(error) => refused.push((commit, error)),
+        }
+    }
+    same("the session after all refusals", &storage.sessions.load(session.id).await?, &running)?;
+    Ok(refused)
+}
+
+/// X01: whatever is refused did not happen, now or later, and sending it again as it is is of no use.
+async fn x01_a_refused_write_says_that_it_did_not_happen(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for (_, error) in refusals(stage, &storage).await? {
+        holds_for("NotApplied", &error, error.write_outcome() == WriteOutcome::NotApplied)?;
+        holds_for("not to be sent again as it is", &error, !error.is_retryable())?;
+    }
+    let workspace = stage.new_workspace(&storage).await?;
+    let results = [
+        storage.workspaces.put(workspace.clone(), Expect::Absent).await.map(drop),
+        storage.workspaces.put(workspace.clone().with_name(""), Expect::Any).await.map(drop),
+        storage.workspaces.delete(stage.effects.new_workspace_id()).await,
+        storage.bindings.bind(&stage.device("x")?, workspace.id, Expect::Is(workspace.id)).await.map(drop),
+        storage.sessions.purge(Purge::new(stage.effects.new_session_id(), Seq::ZERO)).await.map(drop),
+    ];
+    for result in results {
+        let error = refused!("a write at fault", result, _)?;
+        holds_for("NotApplied", &error, error.write_outcome() == WriteOutcome::NotApplied)?;
+        holds_for("not to be sent again as it is", &error, !error.is_retryable())?;
+    }
+    Ok(())
+}
+
+/// X01: an error's text, its debug form and its sources say which session it is about and what to do, and hold nothing
+/// of what was said in it.
+async fn x01_errors_name_the_object_and_hide_what_was_said(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for (commit, error) in refusals(stage, &storage).await? {
+        let mut text = format!("{error} {error:?} {error:#?}");
+        let mut source = std::error::Error::source(&error);
+        while let Some(inner) = source {
+            text += &format!(" {inner} {inner:?}");
+            source = inner.source();
+        }
+        holds_for("nothing of what was said", &text, !text.contains(SECRET))?;
+        holds_for("a sentence", &error, error.to_string().len() > 10)?;
+        let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
+        let named = error.to_string().contains(&commit.session.to_string());
+        holds_for("the session's id, unless the commit itself is at fault", &error, named || at_fault)?;
+    }
+    let none = stage.effects.new_workspace_id();
+    let error = refused!("a load", storage.workspaces.load(none).await, ErrorKind::NotFound)?;
+    holds_for("the workspace's id", &error, error.to_string().contains(&none.to_string()))
+}
+
+/// X01, R04: a refused transition says from which state and by which trigger, and changes nothing.
+async fn x01_r04_a_refused_transition_names_state_and_trigger(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    for (trigger, kind) in [
+        (Trigger::Ready, TriggerKind::Ready),
+        (Trigger::Resume, TriggerKind::Resume),
+        (Trigger::Unarchive, TriggerKind::Unarchive),
+        (Trigger::Recover, TriggerKind::Recover),
+        (Trigger::BeginRun(LeaseRequest::new("x", stage.effects.new_run_id())), TriggerKind::BeginRun),
+    ] {
+        let result = storage.sessions.commit(stage.seal(&session).trigger(trigger)).await;
+        let from = SessionState::Idle;
+        refused!(kind, result, ErrorKind::InvalidTransition { from: f, trigger: t } if (*f, *t) == (from, kind))?;
+        same("the session", &storage.sessions.load(session.id).await?, &session)?;
+    }
+    Ok(())
+}
+
+/// X01: an empty commit, a payload that is none of its type, a type that only the library writes, a field of the header:
+/// each is `InvalidInput`, also where the commit would create its session.
+async fn x01_a_commit_at_fault_is_refused_before_anything_is_written(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let events = [
+        NewEvent::new("user.message".parse()?, RawJson::parse("[]")?),
+        NewEvent::new("agent.tool_use".parse()?, RawJson::parse("{\"call\":\"\"}")?),
+        NewEvent::new("session.created".parse()?, RawJson::empty_object()),
+        NewEvent::new("session.status_changed".parse()?, RawJson::empty_object()),
+        NewEvent::new("session.unheard_of".parse()?, RawJson::empty_object()),
+        NewEvent::tool_result("none".parse()?, agent_core::ToolOutcome::Ok, RawJson::empty_object()),
+        NewEvent::user_message("x").with_extra("crc", RawJson::of(&1)?),
+        NewEvent::wake_scheduled(Wake::new("", START)),
+    ];
+    for event in events {
+        let result = storage.sessions.commit(stage.seal(&session).event(event.clone())).await;
+        refused!(format_args!("an event of type {}", event.kind), result, ErrorKind::InvalidInput)?;
+        let new = stage.session(&storage).await?;
+        let id = new.id;
+        let result = storage.sessions.commit(Commit::create(&stage.effects, new).event(event)).await;
+        refused!("a creation with it", result, ErrorKind::InvalidInput)?;
+        refused!("the session", storage.sessions.load(id).await, ErrorKind::NotFound)?;
+    }
+    refused!(
+        "an empty commit",
+        storage.sessions.commit(stage.seal(&session)).await,
+        ErrorKind::InvalidInput
+    )?;
+    let other = stage.session(&storage).await?;
+    let mut create = Commit::create(&stage.effects, other);
+    create.session = stage.effects.new_session_id();
+    refused!(
+        "a creation of another session",
+        storage.sessions.commit(create).await,
+        ErrorKind::InvalidInput
+    )?;
+    let again = stage.seal(&session).trigger(Trigger::Create(Box::new(stage.session(&storage).await?)));
+    refused!("a second creation", storage.sessions.commit(again).await, ErrorKind::InvalidInput)?;
+    same("the session", &storage.sessions.load(session.id).await?, &session)?;
+    same("its events", &(own_events(&storage, session.id, 10).await?.len() as u64), &session.head.get())
+}
+
+/// X05: labels, references, metadata, open calls and wakes beyond their limits are `LimitExceeded`; a session at its
+/// limit still takes messages, and room can be made.
+async fn x05_what_a_record_holds_is_limited(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let full = async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Session> {
+        let session = stage.new_session(&storage).await?;
+        let now = storage.sessions.commit(stage.seal(&session).events(events)).await?.session;
+        let result = storage.sessions.commit(stage.seal(&now).event(one_more.clone())).await;
+        refused!("one more", result, ErrorKind::LimitExceeded)?;
+        same("the session", &storage.sessions.load(session.id).await?, &now)?;
+        let said = stage.say(&storage, &now, "still here").await?.session;
+        let made_room = storage.sessions.commit(stage.seal(&said).event(less)).await?.session;
+        Ok(storage.sessions.commit(stage.seal(&made_room).event(one_more)).await?.session)
+    };
+    let many = (0..64).fold(Patch::new(), |patch, n| patch.label(format!("label {n}"), "x"));
+    let (more, less) = (Patch::new().label("more", "x"), Patch::new().without_label("label 0"));
+    full(vec![NewEvent::updated(many)], NewEvent::updated(more), NewEvent::updated(less)).await?;
+    let large = |name: &str| -> Checked<NewEvent> {
+        Ok(NewEvent::updated(Patch::new().metadata(name, RawJson::of(&"x".repeat(8 << 10))?)))
+    };
+    let less = NewEvent::updated(Patch::new().metadata("a", RawJson::parse("null")?));
+    full(vec![large("a")?, large("b")?], large("c")?, less).await?;
+    let call = |n: usize| -> Checked<NewEvent> {
+        Ok(NewEvent::tool_use(format!("call {n}").parse()?, "ls", RawJson::empty_object()))
+    };
+    let calls = (0..64).map(call).collect::<Checked<Vec<_>>>()?;
+    let result =
+        NewEvent::tool_result("call 5".parse()?, agent_core::ToolOutcome::Ok, RawJson::empty_object());
+    full(calls, call(64)?, result).await?;
+    let wake = |n: usize| NewEvent::wake_scheduled(Wake::new(format!("wake {n}"), START));
+    full((0..128).map(wake).collect(), wake(128), NewEvent::interrupt()).await.map(drop)
+}
+
+/// X05: an event over 16 MiB, a commit of more than 1,024 events or over 64 MiB is `LimitExceeded`; at the limit it is
+/// stored.
+async fn x05_what_a_commit_holds_is_limited(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let many = |count: usize| (0..count).map(|n| NewEvent::user_message(n.to_string()));
+    let result = storage.sessions.commit(stage.seal(&session).events(many(1025))).await;
+    refused!("1,025 events", result, ErrorKind::LimitExceeded)?;
+    let payload = |bytes: usize| RawJson::of(&"x".repeat(bytes - 2));
+    let kind: agent_core::EventType = "x.app.blob".parse()?;
+    let large = NewEvent::new(kind.clone(), payload((16 << 20) + 1)?);
+    let result = storage.sessions.commit(stage.seal(&session).event(large)).await;
+    refused!("an event of 16 MiB and a byte", result, ErrorKind::LimitExceeded)?;
+    let part = NewEvent::new(kind, payload(13 << 20)?);
+    let result = storage.sessions.commit(stage.seal(&session).events(vec![part; 5])).await;
+    refused!("five events of 13 MiB", result, ErrorKind::LimitExceeded)?;
+    same("the session", &storage.sessions.load(session.id).await?, &session)?;
+    let done = storage.sessions.commit(stage.seal(&session).events(many(1024))).await?;
+    same("1,024 events", &(done.last.get() - session.head.get()), &1024)
+}
+
+/// X01: where a commit has several faults, the answer is that of the first check: replay, tombstone, fence, expectation,
+/// transition, limits.
+async fn x01_checks_come_in_the_stated_order(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let run = stage.effects.new_run_id();
+    let wrong_head = Expect::Is(Seq::new(77));
+    let patch = (0..70).fold(Patch::new(), |patch, n| patch.label(format!("label {n}"), "x"));
+    let faulty = |session: &Session| {
+        stage
+            .seal(session)
+            .event(NewEvent::updated(patch.clone()))
+            .trigger(Trigger::Resume)
+            .expect(wrong_head)
+    };
+    let fenced = faulty(&session).fence(run, agent_core::Epoch::new(9));
+    refused!("all faults", storage.sessions.commit(fenced).await, ErrorKind::Fenced { .. })?;
+    let stale = faulty(&session);
+    refused!("without the fence", storage.sessions.commit(stale).await, ErrorKind::Conflict { .. })?;
+    let illegal = faulty(&session).expect(Expect::Any);
+    refused!(
+        "with the right head",
+        storage.sessions.commit(illegal).await,
+        ErrorKind::InvalidTransition { .. }
+    )?;
+    let large = stage.seal(&session).event(NewEvent::updated(patch.clone()));
+    refused!("with a legal step", storage.sessions.commit(large).await, ErrorKind::LimitExceeded)?;
+    let delete = stage.seal(&session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = storage.sessions.commit(delete).await?.session;
+    let late = faulty(&deleted).fence(run, agent_core::Epoch::new(9));
+    refused!("to a tombstone", storage.sessions.commit(late).await, ErrorKind::Deleted)?;
+    Ok(())
+}
