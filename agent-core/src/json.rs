@@ -34,7 +34,9 @@ impl RawJson {
     ///
     /// `InvalidInput` where the text is not one JSON value.
     pub fn parse(text: &str) -> Result<Self> {
-        let not_json = |source| Error::invalid("payload is not one JSON value").with_source(source);
+        let not_json = |source: serde_json::Error| {
+            Error::invalid("payload is not one JSON value").with_source(Fault::from(source))
+        };
         let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
         RawValue::from_string(compact(raw.get())).map(Self).map_err(not_json)
     }
@@ -47,7 +49,7 @@ impl RawJson {
     pub fn of(value: &impl Serialize) -> Result<Self> {
         serde_json::value::to_raw_value(value)
             .map(|raw| Self(raw).compacted())
-            .map_err(|source| Error::invalid("value has no JSON form").with_source(source))
+            .map_err(|source| Error::invalid("value has no JSON form").with_source(Fault::from(source)))
     }
 
     /// An empty object, `{}`.
@@ -66,8 +68,9 @@ impl RawJson {
     ///
     /// `InvalidInput` where it is not of that shape.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_str(self.get())
-            .map_err(|source| Error::invalid("payload is not of the expected shape").with_source(source))
+        serde_json::from_str(self.get()).map_err(|source| {
+            Error::invalid("payload is not of the expected shape").with_source(Fault::from(source))
+        })
     }
 
     /// This value with white space outside strings removed; a value that was decoded from a stored line is compact
@@ -94,6 +97,37 @@ impl fmt::Debug for RawJson {
         f.write_str(self.get())
     }
 }
+
+/// What is wrong with a JSON text, and where, without a word of it: serde's own error quotes what it found, and
+/// payloads never appear in errors.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    what: serde_json::error::Category,
+    line: usize,
+    column: usize,
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self { what: error.classify(), line: error.line(), column: error.column() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use serde_json::error::Category;
+
+        let what = match self.what {
+            Category::Io => "it cannot be read",
+            Category::Syntax => "it is no JSON",
+            Category::Data => "a value is missing or of another type",
+            Category::Eof => "it ends too early",
+        };
+        write!(f, "{what} at line {}, column {}", self.line, self.column)
+    }
+}
+
+impl std::error::Error for Fault {}
 
 fn is_compact(json: &str) -> bool {
     let mut in_string = false;
@@ -187,8 +221,9 @@ impl RawFields {
     /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.
     pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
         let Some(raw) = self.remove(name) else { return Ok(None) };
-        serde_json::from_str(raw.get())
-            .map_err(|source| Error::corrupt(format!("field {name} is not of its type")).with_source(source))
+        serde_json::from_str(raw.get()).map_err(|source| {
+            Error::corrupt(format!("field {name} is not of its type")).with_source(Fault::from(source))
+        })
     }
 
     /// As [`take`](Self::take), for a field that must be there.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{CommitId, EventId, RunId, Seq, check_text, quoted, text_serde};
-use crate::json::{RawFields, RawJson};
+use crate::json::{Fault, RawFields, RawJson};
 use crate::session::body::Body;
 use crate::session::transition::Transition;
 
@@ -301,7 +301,7 @@ impl Event {
     /// `Corrupt` where it is not an event.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text)
-            .map_err(|source| Error::corrupt("text is not an event").with_source(source))
+            .map_err(|source| Error::corrupt("text is not an event").with_source(Fault::from(source)))
     }
 
     /// About how many bytes it takes in memory and on disk.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::json::{RawFields, RawJson};
+use crate::json::{Fault, RawFields, RawJson};
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
 pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
@@ -142,8 +142,9 @@ impl Session {
     ///
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
-        let mut f: RawFields = serde_json::from_str(text)
-            .map_err(|source| Error::corrupt("text is not a session record").with_source(source))?;
+        let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
+            Error::corrupt("text is not a session record").with_source(Fault::from(source))
+        })?;
         Ok(Self {
             id: f.need("id")?,
             workspace: f.need("workspace")?,

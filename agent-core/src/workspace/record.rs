@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Revision, SessionId, WorkspaceId, check_text};
-use crate::json::{RawFields, RawJson};
+use crate::json::{Fault, RawFields, RawJson};
 use crate::session::{Actor, Expect};
 
 /// Everything that belongs to one user or project: its sessions, its configuration, the devices bound to it.
@@ -167,8 +167,9 @@ impl Workspace {
     ///
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
-        let mut f: RawFields = serde_json::from_str(text)
-            .map_err(|source| Error::corrupt("text is not a workspace record").with_source(source))?;
+        let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
+            Error::corrupt("text is not a workspace record").with_source(Fault::from(source))
+        })?;
         Ok(Self {
             id: f.need("id")?,
             name: f.need("name")?,
