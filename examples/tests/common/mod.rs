@@ -1,0 +1,274 @@
+//! Real chats in real processes, and a look at what they leave behind.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use agent_core::{
+    Body, CallId, Event, Seq, Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage,
+    ToolOutcome,
+};
+use agent_storage_fs::FsConfig;
+use futures::TryStreamExt;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long to wait before a test is given up as stuck. Never what a test is about.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// A chat in a process of its own; killed when dropped.
+pub struct Chat {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    pub out: Output,
+    pub err: Output,
+}
+
+/// What a process has printed so far.
+#[derive(Clone, Default)]
+pub struct Output(Arc<(Mutex<Printed>, Condvar)>);
+
+#[derive(Default)]
+struct Printed {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Output {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let output = Self::default();
+        let shared = output.0.clone();
+        thread::spawn(move || {
+            let mut buffer = [0; 1 << 16];
+            loop {
+                let read = pipe.read(&mut buffer).unwrap_or(0);
+                let mut printed = shared.0.lock().unwrap();
+                printed.bytes.extend(&buffer[..read]);
+                printed.ended = read == 0;
+                shared.1.notify_all();
+                if read == 0 {
+                    break;
+                }
+            }
+        });
+        output
+    }
+
+    /// All of it so far.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.0.lock().unwrap().bytes).into_owned()
+    }
+
+    /// All of it, once the process has ended.
+    pub fn all(&self) -> Vec<u8> {
+        let (lock, changed) = &*self.0;
+        let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, |p| !p.ended).unwrap();
+        assert!(!late.timed_out(), "the output does not end");
+        printed.bytes.clone()
+    }
+
+    /// Waits until it holds `text`.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) {
+        self.wait_for_times(text, 1);
+    }
+
+    /// Waits until it holds `text` so often.
+    #[track_caller]
+    pub fn wait_for_times(&self, text: &str, times: usize) {
+        let (lock, changed) = &*self.0;
+        let lacks = |p: &mut Printed| String::from_utf8_lossy(&p.bytes).matches(text).count() < times && !p.ended;
+        let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, lacks).unwrap();
+        let found = String::from_utf8_lossy(&printed.bytes).matches(text).count();
+        assert!(
+            found >= times,
+            "waited for {text:?} {times} times{}; printed was:\n{}",
+            if late.timed_out() { " until it was late" } else { ", but the output has ended" },
+            String::from_utf8_lossy(&printed.bytes)
+        );
+    }
+}
+
+impl Chat {
+    /// A chat on the data in `folder`, as the device `laptop`.
+    pub fn start(folder: &Path, options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+        command.arg("--data-dir").arg(folder).args(["--device", "laptop"]).args(options);
+        Self::spawn(command)
+    }
+
+    /// Starts a process.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the process starts");
+        Self {
+            stdin: child.stdin.take(),
+            out: Output::of(child.stdout.take().unwrap()),
+            err: Output::of(child.stderr.take().unwrap()),
+            child,
+        }
+    }
+
+    /// Types a line.
+    pub fn say(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("the input is open");
+        // One that was killed cannot be told; what it printed says so.
+        let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the process is there");
+        self.child.wait().expect("the process ends");
+    }
+
+    /// Ends the input, and waits for the end. Returns the exit code.
+    pub fn finish(&mut self) -> i32 {
+        self.stdin = None;
+        self.out.all();
+        self.err.all();
+        self.child.wait().expect("the process ends").code().expect("it was not killed")
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A generator whose seed is printed, and can be given in `AGENT_TEST_SEED`.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new() -> Self {
+        let seed = match std::env::var("AGENT_TEST_SEED") {
+            Ok(seed) => seed.parse().expect("AGENT_TEST_SEED is a number"),
+            Err(_) => agent_core::Effects::default().random_u64(),
+        };
+        println!("AGENT_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// The stores in `folder`, opened by the test itself.
+pub async fn storage(folder: &Path) -> Storage {
+    FsConfig::new(folder).open().await.expect("the store opens").into()
+}
+
+/// A session as another process finds it: its record and its whole log, checked against each other.
+pub struct Found {
+    pub session: Session,
+    pub events: Vec<Event>,
+}
+
+/// The one session in `folder`.
+pub async fn found(folder: &Path) -> Found {
+    let sessions = storage(folder).await.sessions;
+    let page = sessions.list(SessionQuery::new()).await.expect("the sessions are listed");
+    assert_eq!(page.damaged, [], "damage");
+    assert_eq!(page.items.len(), 1, "one session");
+    let session = sessions.load(page.items[0].id).await.expect("the session loads");
+    let events: Vec<_> = sessions.events(session.id, Seq::ZERO).try_collect().await.expect("the log is read");
+    check(&session, &events);
+    Found { session, events }
+}
+
+/// What is so of every log, whatever happened to those who wrote it.
+pub fn check(session: &Session, events: &[Event]) {
+    let mut folded = Session::begin(session.id, &events[0]).expect("the log begins");
+    let (mut ids, mut commits) = (HashSet::new(), HashMap::new());
+    let (mut open, mut done) = (HashSet::<CallId>::new(), HashSet::<(Seq, CallId)>::new());
+    for (at, event) in events.iter().enumerate() {
+        assert_eq!(event.seq, Seq::new(at as u64 + 1), "no gap");
+        assert!(ids.insert(event.id()), "event {} is there twice", event.seq);
+        let (of, seen) = commits.entry(event.commit).or_insert((event.of, 0));
+        *seen += 1;
+        assert_eq!((event.n, event.of), (*seen, *of), "the commit of event {} is whole", event.seq);
+        if at > 0 {
+            folded.apply(event).expect("the log folds");
+        }
+        match event.body().expect("the payload is readable") {
+            Body::AgentToolUse(call) => assert!(open.insert(call.call), "the call was not open"),
+            Body::AgentToolResult(result) => {
+                assert!(open.remove(&result.call), "the result at {} has its call", event.seq);
+                done.insert((event.seq, result.call));
+            }
+            _ => {}
+        }
+    }
+    for (of, seen) in commits.values() {
+        assert_eq!(of, seen, "each commit is whole");
+    }
+    assert_eq!(&folded, session, "the record is the fold of the log");
+    if session.status.state != SessionState::Running {
+        assert!(open.is_empty(), "calls without a result: {open:?}");
+    }
+}
+
+impl Found {
+    /// What people said, in order.
+    pub fn said(&self) -> Vec<String> {
+        self.texts(|body| match body {
+            Body::UserMessage(message) => Some(message.text),
+            _ => None,
+        })
+    }
+
+    /// What the agent said, in order.
+    pub fn answered(&self) -> Vec<String> {
+        self.texts(|body| match body {
+            Body::AgentMessage(message) => Some(message.text),
+            _ => None,
+        })
+    }
+
+    fn texts(&self, pick: impl Fn(Body) -> Option<String>) -> Vec<String> {
+        self.events.iter().filter_map(|event| pick(event.body().unwrap())).collect()
+    }
+
+    /// How the tool calls came out, in order.
+    pub fn outcomes(&self) -> Vec<ToolOutcome> {
+        let outcome = |event: &Event| match event.body().unwrap() {
+            Body::AgentToolResult(result) => Some(result.outcome),
+            _ => None,
+        };
+        self.events.iter().filter_map(outcome).collect()
+    }
+
+    /// The triggers that are in the log, with the events that carry them.
+    pub fn triggers(&self, kind: agent_core::TriggerKind) -> Vec<&Event> {
+        self.events
+            .iter()
+            .filter(|event| event.transition().unwrap().is_some_and(|change| change.trigger == kind))
+            .collect()
+    }
+}

@@ -1,0 +1,156 @@
+//! What goes wrong is said in words that name the object and the remedy, with an exit code; nothing is overwritten.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::Chat;
+
+/// Nobody, to whom no folder is writable that is not made so. The tests may run as root, to whom all are.
+const NOBODY: u32 = 65_534;
+
+/// A chat that is run by nobody.
+fn as_nobody(program: &Path, data: &Path) -> Chat {
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(data).args(["--device", "laptop"]).current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    Chat::spawn(command)
+}
+
+/// The message of a chat that cannot go on, after its checks.
+#[track_caller]
+fn refused(chat: &mut Chat, names: &Path) -> String {
+    chat.say("hello");
+    assert_eq!(chat.finish(), 1, "{}", chat.err.text());
+    let said = chat.err.text();
+    assert_eq!(chat.out.text(), "", "nothing was answered");
+    assert!(said.contains(names.to_str().unwrap()), "it names {}: {said}", names.display());
+    for rust in ["panicked", "Error {", "Os {", "kind:", "Some(", "RUST_BACKTRACE"] {
+        assert!(!said.contains(rust), "it is for a person: {said}");
+    }
+    said
+}
+
+/// X01: a folder that must not be written to.
+#[test]
+fn x01_a_folder_that_is_read_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
+    fs::copy(env!("CARGO_BIN_EXE_chat"), &program).unwrap();
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
+    let said = refused(&mut as_nobody(&program, &data), &data);
+    assert!(said.to_lowercase().contains("permission"), "{said}");
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0, "nothing was written");
+}
+
+/// X01: a folder of somebody else's.
+#[test]
+fn x01_a_folder_that_is_not_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
+    fs::copy(env!("CARGO_BIN_EXE_chat"), &program).unwrap();
+    let mut chat = Chat::start(&data, &[]);
+    chat.say("mine");
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&data, Permissions::from_mode(0o000)).unwrap();
+    let said = refused(&mut as_nobody(&program, &data), &data);
+    fs::set_permissions(&data, Permissions::from_mode(0o700)).unwrap();
+    assert!(said.to_lowercase().contains("permission"), "{said}");
+}
+
+/// X01: a file where the folder should be, or one of its folders.
+#[test]
+fn x01_a_file_where_a_folder_should_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::write(&data, "precious").unwrap();
+    refused(&mut Chat::start(&data, &[]), &data);
+    assert_eq!(fs::read_to_string(&data).unwrap(), "precious");
+
+    let data = folder.path().join("other");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("workspaces"), "precious").unwrap();
+    refused(&mut Chat::start(&data, &[]), &data.join("workspaces"));
+    assert_eq!(fs::read_to_string(data.join("workspaces")).unwrap(), "precious");
+}
+
+/// A30, X01: a file of bindings that was cut short is reported, and not overwritten.
+#[test]
+fn a30_x01_damaged_bindings_are_reported_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.say("hello");
+    assert_eq!(chat.finish(), 0);
+    let file = folder.path().join("bindings.toml");
+    let whole = fs::read_to_string(&file).unwrap();
+    let cut = &whole[..whole.len() - 20];
+    fs::write(&file, cut).unwrap();
+    refused(&mut Chat::start(folder.path(), &[]), &file);
+    let mut other = Chat::start(folder.path(), &["--device", "phone"]);
+    other.say("hello");
+    other.finish();
+    assert_eq!(fs::read_to_string(&file).unwrap(), cut, "the damaged file is as it was");
+}
+
+/// A30, O02: damage in the middle of a log is reported; the damaged bytes are kept, and what is before them can be read.
+#[test]
+fn a30_damage_in_a_log_is_reported_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    for line in ["first", "second", "third"] {
+        chat.say(line);
+    }
+    assert_eq!(chat.finish(), 0);
+    let log = find(folder.path(), "events.jsonl");
+    let mut bytes = fs::read(&log).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"second").unwrap();
+    bytes[at] ^= 0x20;
+    fs::write(&log, &bytes).unwrap();
+
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.say("/history");
+    chat.finish();
+    let said = chat.out.text() + &chat.err.text();
+    assert!(said.contains("first") && !said.contains("Second"), "{said}");
+    assert!(said.contains("damage") || said.contains("corrupt") || said.contains("checksum"), "{said}");
+    assert!(fs::read(&log).unwrap().starts_with(&bytes), "the damaged bytes are as they were");
+}
+
+/// The one file of this name below a folder.
+fn find(folder: &Path, name: &str) -> std::path::PathBuf {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|file| file == name) {
+                return path;
+            }
+        }
+    }
+    panic!("no {name}");
+}
+
+/// The exit codes that `--help` tells.
+#[test]
+fn a_wrong_command_line_ends_with_2_and_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in [["--device", ""], ["--store", "tape"], ["--session", "../../x"]] {
+        let mut chat = Chat::start(folder.path(), &options);
+        assert_eq!(chat.finish(), 2, "{options:?}");
+        assert!(chat.err.text().contains("--help"), "{}", chat.err.text());
+    }
+    let mut absent = Chat::start(folder.path(), &["--session", "019c60d9-9c41-715c-8289-ec2d0a9167ec"]);
+    assert_eq!(absent.finish(), 1);
+    assert!(absent.err.text().contains("019c60d9-9c41-715c-8289-ec2d0a9167ec does not exist"));
+}
