@@ -115,8 +115,9 @@ pub fn named(source: &str) -> Vec<(String, String)> {
         } else if line.starts_with("#[") {
             is_test |= line.contains("test]") || line.contains("test(");
         } else if let Some(name) = function(line) {
-            if is_test {
-                documented.extend(ids_of_name(name));
+            documented.extend(ids_of_name(name));
+            let is_clause = line.contains("stage: &Stage") && ids_of_name(name).next().is_some();
+            if is_test || is_clause {
                 found.extend(documented.iter().map(|row| (row.clone(), name.to_owned())));
             }
             (documented, is_test) = (BTreeSet::new(), false);
@@ -211,9 +212,12 @@ mod tests {
 
             #[tokio::test(flavor = \"multi_thread\")]
             async fn o02_is_async() {}
+
+            /// A15: a clause.
+            async fn a16_is_a_clause(stage: &Stage) -> Checked {}
         ";
         let found: Vec<_> = named(source).into_iter().map(|(row, _)| row).collect();
-        assert_eq!(found, ["A18", "R16", "R17", "X01", "O02"]);
+        assert_eq!(found, ["A18", "R16", "R17", "X01", "O02", "A15", "A16"]);
     }
 
     #[test]

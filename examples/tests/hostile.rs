@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
+use agent_core::transcript::ContextLimits;
 use agent_core::{AgentBuilder, Config, EchoProvider};
 use common::{Chat, found, storage};
 
@@ -26,8 +27,13 @@ fn texts() -> Vec<String> {
         r#"{"seq":1,"crc":"00000000"}"#.to_owned(),
         r"\ \\ \n \u0000 C:\Users\".to_owned(),
         "\u{10ffff}\u{e000}\u{fffe}".to_owned(),
-        "한".repeat((10 << 20) / 3),
+        large(),
     ]
+}
+
+/// Ten mebibytes.
+fn large() -> String {
+    "한".repeat((10 << 20) / 3)
 }
 
 /// A21, A29, X05: through the library, in a process that said it and one that reads it.
@@ -35,7 +41,9 @@ fn texts() -> Vec<String> {
 async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for text in texts() {
-        let agent = AgentBuilder::new(Config::default())
+        // So much that the model is shown the largest text whole.
+        let config = Config::default().context(ContextLimits::new(200, 32 << 20));
+        let agent = AgentBuilder::new(config)
             .with_llm(Arc::new(EchoProvider::new()))
             .with_storage(storage(folder.path()).await)
             .build()
@@ -58,7 +66,8 @@ async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
 #[tokio::test]
 async fn x05_every_line_is_byte_equal_through_the_program() {
     let folder = tempfile::tempdir().unwrap();
-    let in_a_line = |text: &String| !text.contains(['\n', '\r']) && !text.trim().is_empty();
+    let in_a_line =
+        |text: &String| !text.contains(['\n', '\r']) && !text.trim().is_empty() && *text != large();
     let lines: Vec<_> = texts().into_iter().filter(in_a_line).collect();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in &lines {
@@ -75,6 +84,18 @@ async fn x05_every_line_is_byte_equal_through_the_program() {
     assert_eq!(chat.finish(), 0);
     let history: String = lines.iter().map(|line| format!("laptop: {line}\nagent: {line}\n")).collect();
     assert!(chat.out.all() == history.as_bytes(), "and so after a restart");
+}
+
+/// A22, X05: a line of ten mebibytes is stored whole, though the model is shown a part of it.
+#[tokio::test]
+async fn x05_a_line_of_ten_mebibytes_is_stored_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.say(&large());
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    let found = found(folder.path()).await;
+    assert!(found.said() == [large()]);
+    assert!(found.answered()[0].starts_with("한한") && found.answered()[0].len() < large().len());
 }
 
 /// X05: a text that is too large is refused with its size and the limit, and the session goes on.

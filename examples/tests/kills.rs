@@ -42,7 +42,7 @@ async fn a29_o27_killed_while_an_answer_streams() {
     assert_eq!(after.events[..left.events.len()], left.events, "what was there is there");
     assert_eq!(after.said(), [long.as_str(), "and now?"]);
     assert_eq!(after.answered(), ["and now?"]);
-    assert_eq!(after.triggers(TriggerKind::LeaseExpired).len(), 1, "the broken run is closed once");
+    assert_eq!(after.take_overs().len(), 1, "the broken run is closed once");
     assert_eq!(after.triggers(TriggerKind::BeginRun).len(), 2);
     assert_eq!(after.session.epoch.get(), 2);
     assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
@@ -82,7 +82,10 @@ async fn r10_what_was_cut_short_is_answered_on_a_wake() {
     chat.say("/wake");
     assert_eq!(chat.finish(), 0);
     let after = found(folder.path()).await;
-    assert_eq!((after.said(), after.answered()), (vec!["one two three".into()], vec!["one two three".into()]));
+    assert_eq!(
+        (after.said(), after.answered()),
+        (vec!["one two three".into()], vec!["one two three".into()])
+    );
 }
 
 /// A22, O02, X02: chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the

@@ -42,7 +42,8 @@ async fn a18_x03_first_starts_at_the_same_moment_meet() {
     let mut said = found(folder.path()).await.said();
     said.sort();
     assert_eq!(said, ["hello 0", "hello 1", "hello 2", "hello 3"]);
-    let workspaces = storage(folder.path()).await.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap();
+    let workspaces =
+        storage(folder.path()).await.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap();
     assert_eq!(workspaces.items.len(), 1);
 }
 
@@ -69,7 +70,7 @@ async fn a42_o12_a_second_text_waits_and_takes_over_from_the_dead() {
     two.out.wait_for("from two\n");
     assert_eq!(two.finish(), 0);
     let after = found(folder.path()).await;
-    assert_eq!(after.triggers(TriggerKind::LeaseExpired).len(), 1);
+    assert_eq!(after.take_overs().len(), 1);
     assert_eq!(after.outcomes(), [agent_core::ToolOutcome::Interrupted]);
     assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
 }
@@ -87,7 +88,7 @@ async fn a42_a_second_text_is_answered_when_the_first_is() {
     assert_eq!(one.finish(), 0);
     assert!(two.out.text().contains("from two\n"), "{}", two.out.text());
     let after = found(folder.path()).await;
-    assert_eq!(after.triggers(TriggerKind::LeaseExpired), [] as [&agent_core::Event; 0]);
+    assert!(after.take_overs().is_empty());
     assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
 }
 
@@ -122,7 +123,7 @@ async fn o12_a_sleeper_is_replaced_and_fenced() {
     assert_eq!(two.finish(), 0);
     assert_eq!(one.finish(), 1, "it says that something failed");
     let after = found(folder.path()).await;
-    let taken_over = after.triggers(TriggerKind::LeaseExpired);
+    let taken_over = after.take_overs();
     assert_eq!(taken_over.len(), 1);
     let late = after.events.iter().filter(|e| e.seq > taken_over[0].seq && e.run == Some(lease.run));
     assert_eq!(late.count(), 0, "the sleeper wrote nothing more");

@@ -1,17 +1,19 @@
-//! A conversation in fifteen lines.
+//! A conversation that goes on every time it is started.
+#![allow(clippy::print_stdout, reason = "it is an example")]
 
 use std::sync::Arc;
 
-use agent_core::{AgentBuilder, Config, EchoProvider, MemoryStore};
+use agent_core::{AgentBuilder, Config, EchoProvider};
+use agent_storage_fs::FsStore;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = AgentBuilder::new(Config::default())
         .with_llm(Arc::new(EchoProvider::new()))
-        .with_storage(MemoryStore::new())
+        .with_storage(FsStore::open("target/quickstart").await?)
         .build()?;
     let chat = agent.open(&"laptop".parse()?).await?;
     let answer = chat.prompt("Hello").await?.finish().await?;
-    assert_eq!(answer.text, "Hello");
+    println!("{}, for the {}th time", answer.text, chat.refresh().await?.counts.user);
     Ok(())
 }

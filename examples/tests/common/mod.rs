@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use agent_core::{
-    Body, CallId, Event, Seq, Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage,
-    ToolOutcome,
+    Body, CallId, Event, Seq, Session, SessionQuery, SessionState, SessionStoreExt, Storage, ToolOutcome,
+    TriggerKind,
 };
 use agent_storage_fs::FsConfig;
 use futures::TryStreamExt;
@@ -22,16 +22,16 @@ use rustix::process::{Pid, Signal, kill_process};
 const STUCK: Duration = Duration::from_secs(60);
 
 /// A chat in a process of its own; killed when dropped.
-pub struct Chat {
+pub(crate) struct Chat {
     child: Child,
     stdin: Option<ChildStdin>,
-    pub out: Output,
-    pub err: Output,
+    pub(crate) out: Output,
+    pub(crate) err: Output,
 }
 
 /// What a process has printed so far.
 #[derive(Clone, Default)]
-pub struct Output(Arc<(Mutex<Printed>, Condvar)>);
+pub(crate) struct Output(Arc<(Mutex<Printed>, Condvar)>);
 
 #[derive(Default)]
 struct Printed {
@@ -60,12 +60,12 @@ impl Output {
     }
 
     /// All of it so far.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.0.lock().unwrap().bytes).into_owned()
     }
 
     /// All of it, once the process has ended.
-    pub fn all(&self) -> Vec<u8> {
+    pub(crate) fn all(&self) -> Vec<u8> {
         let (lock, changed) = &*self.0;
         let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, |p| !p.ended).unwrap();
         assert!(!late.timed_out(), "the output does not end");
@@ -74,15 +74,16 @@ impl Output {
 
     /// Waits until it holds `text`.
     #[track_caller]
-    pub fn wait_for(&self, text: &str) {
+    pub(crate) fn wait_for(&self, text: &str) {
         self.wait_for_times(text, 1);
     }
 
     /// Waits until it holds `text` so often.
     #[track_caller]
-    pub fn wait_for_times(&self, text: &str, times: usize) {
+    pub(crate) fn wait_for_times(&self, text: &str, times: usize) {
         let (lock, changed) = &*self.0;
-        let lacks = |p: &mut Printed| String::from_utf8_lossy(&p.bytes).matches(text).count() < times && !p.ended;
+        let lacks =
+            |p: &mut Printed| String::from_utf8_lossy(&p.bytes).matches(text).count() < times && !p.ended;
         let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, lacks).unwrap();
         let found = String::from_utf8_lossy(&printed.bytes).matches(text).count();
         assert!(
@@ -96,14 +97,14 @@ impl Output {
 
 impl Chat {
     /// A chat on the data in `folder`, as the device `laptop`.
-    pub fn start(folder: &Path, options: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
         command.arg("--data-dir").arg(folder).args(["--device", "laptop"]).args(options);
         Self::spawn(command)
     }
 
     /// Starts a process.
-    pub fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -119,28 +120,28 @@ impl Chat {
     }
 
     /// Types a line.
-    pub fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the input is open");
         // One that was killed cannot be told; what it printed says so.
         let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
     /// `kill -9`, and waits until it is gone.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the process is there");
         self.child.wait().expect("the process ends");
     }
 
     /// Ends the input, and waits for the end. Returns the exit code.
-    pub fn finish(&mut self) -> i32 {
+    pub(crate) fn finish(&mut self) -> i32 {
         self.stdin = None;
         self.out.all();
         self.err.all();
@@ -156,10 +157,10 @@ impl Drop for Chat {
 }
 
 /// A generator whose seed is printed, and can be given in `AGENT_TEST_SEED`.
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let seed = match std::env::var("AGENT_TEST_SEED") {
             Ok(seed) => seed.parse().expect("AGENT_TEST_SEED is a number"),
             Err(_) => agent_core::Effects::default().random_u64(),
@@ -169,7 +170,7 @@ impl Dice {
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         // splitmix64
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -180,18 +181,18 @@ impl Dice {
 }
 
 /// The stores in `folder`, opened by the test itself.
-pub async fn storage(folder: &Path) -> Storage {
+pub(crate) async fn storage(folder: &Path) -> Storage {
     FsConfig::new(folder).open().await.expect("the store opens").into()
 }
 
 /// A session as another process finds it: its record and its whole log, checked against each other.
-pub struct Found {
-    pub session: Session,
-    pub events: Vec<Event>,
+pub(crate) struct Found {
+    pub(crate) session: Session,
+    pub(crate) events: Vec<Event>,
 }
 
 /// The one session in `folder`.
-pub async fn found(folder: &Path) -> Found {
+pub(crate) async fn found(folder: &Path) -> Found {
     let sessions = storage(folder).await.sessions;
     let page = sessions.list(SessionQuery::new()).await.expect("the sessions are listed");
     assert_eq!(page.damaged, [], "damage");
@@ -203,7 +204,7 @@ pub async fn found(folder: &Path) -> Found {
 }
 
 /// What is so of every log, whatever happened to those who wrote it.
-pub fn check(session: &Session, events: &[Event]) {
+pub(crate) fn check(session: &Session, events: &[Event]) {
     let mut folded = Session::begin(session.id, &events[0]).expect("the log begins");
     let (mut ids, mut commits) = (HashSet::new(), HashMap::new());
     let (mut open, mut done) = (HashSet::<CallId>::new(), HashSet::<(Seq, CallId)>::new());
@@ -236,7 +237,7 @@ pub fn check(session: &Session, events: &[Event]) {
 
 impl Found {
     /// What people said, in order.
-    pub fn said(&self) -> Vec<String> {
+    pub(crate) fn said(&self) -> Vec<String> {
         self.texts(|body| match body {
             Body::UserMessage(message) => Some(message.text),
             _ => None,
@@ -244,7 +245,7 @@ impl Found {
     }
 
     /// What the agent said, in order.
-    pub fn answered(&self) -> Vec<String> {
+    pub(crate) fn answered(&self) -> Vec<String> {
         self.texts(|body| match body {
             Body::AgentMessage(message) => Some(message.text),
             _ => None,
@@ -256,7 +257,7 @@ impl Found {
     }
 
     /// How the tool calls came out, in order.
-    pub fn outcomes(&self) -> Vec<ToolOutcome> {
+    pub(crate) fn outcomes(&self) -> Vec<ToolOutcome> {
         let outcome = |event: &Event| match event.body().unwrap() {
             Body::AgentToolResult(result) => Some(result.outcome),
             _ => None,
@@ -264,8 +265,19 @@ impl Found {
         self.events.iter().filter_map(outcome).collect()
     }
 
-    /// The triggers that are in the log, with the events that carry them.
-    pub fn triggers(&self, kind: agent_core::TriggerKind) -> Vec<&Event> {
+    /// The events by which a run was taken over from a holder that was gone.
+    pub(crate) fn take_overs(&self) -> Vec<&Event> {
+        let taken = |event: &&Event| {
+            let Some(change) = event.transition().unwrap() else { return false };
+            // Where the next run begins in the same commit, the two are one change.
+            change.from == SessionState::Running
+                && matches!(change.trigger, TriggerKind::LeaseExpired | TriggerKind::BeginRun)
+        };
+        self.events.iter().filter(taken).collect()
+    }
+
+    /// The events whose change of status was asked for so.
+    pub(crate) fn triggers(&self, kind: TriggerKind) -> Vec<&Event> {
         self.events
             .iter()
             .filter(|event| event.transition().unwrap().is_some_and(|change| change.trigger == kind))

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     pub(crate) device: Option<DeviceId>,
 
     /// Keep the data in files, or in memory and only until the end
-    #[arg(long, value_enum, default_value_t = Store::Memory)]
+    #[arg(long, value_enum, default_value_t = Store::Fs)]
     pub(crate) store: Store,
 
     /// Open this session rather than the one that was used last
@@ -55,9 +55,9 @@ fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
     text.parse().map(Duration::from_millis)
 }
 
-/// The commands, as `/help` and `--help` list them.
-pub(crate) const COMMANDS: &str = "\
-  /history [N]  what was said in this session
+macro_rules! commands {
+    () => {
+        "  /history [N]  what was said in this session
   /sessions     the sessions of this workspace
   /new [TITLE]  begin a session
   /switch N     go to session N of /sessions; an id, or its beginning, will do
@@ -67,19 +67,17 @@ pub(crate) const COMMANDS: &str = "\
   /help         this list
   /quit         end the program, as Ctrl-D does
 
-Ctrl-C ends the answer, not the program. A text that begins with / is sent with another / before it.";
+Ctrl-C ends the answer, not the program. A text that begins with / is sent with another / before it."
+    };
+}
 
-const AFTER_HELP: &str = "\
-Commands:
-  /history [N]  what was said in this session
-  /sessions     the sessions of this workspace
-  /new [TITLE]  begin a session
-  /switch N     go to session N of /sessions; an id, or its beginning, will do
-  /fork         go on in a copy of this session, and leave this one as it is
-  /clear        start this session's history anew
-  /wake         answer what waits for an answer
-  /help         this list
-  /quit         end the program, as Ctrl-D does
+/// The commands, as `/help` lists them.
+pub(crate) const COMMANDS: &str = commands!();
+
+const AFTER_HELP: &str = concat!(
+    "Commands:\n",
+    commands!(),
+    "
 
 Where the input is no terminal, each line of it is sent and answered in turn. Answers go to standard output, all
 else to standard error.
@@ -90,7 +88,8 @@ Examples:
   printf 'hello\\n' | chat
 
 Exit codes:
-  0  all went well
-  1  something failed; standard error says what, and what to do
-  2  the command line is wrong
-  130, 143  ended by a signal";
+  0         all went well
+  1         something failed; standard error says what, and what to do
+  2         the command line is wrong
+  130, 143  ended by a signal"
+);

@@ -7,6 +7,7 @@ use agent_core::{
     AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, MemoryStore, ReadEvents,
     SessionHandle, SessionQuery, Storage,
 };
+use agent_storage_fs::FsConfig;
 
 use crate::args::{Args, Store};
 use crate::chat::{Chat, Place};
@@ -47,7 +48,12 @@ async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
     if args.store == Store::Memory {
         return Ok((MemoryStore::new().into(), "memory, until the end".to_owned()));
     }
-    Err("the file store is not there yet; give --store memory".into())
+    let config = match &args.data_dir {
+        Some(folder) => FsConfig::new(folder),
+        None => FsConfig::platform(FsConfig::DEFAULT_APP)?,
+    };
+    let shown = config.root().display().to_string();
+    Ok((config.open().await?.into(), shown))
 }
 
 /// The session that was asked for; else the one of the device's workspace that was used last.

@@ -1,0 +1,74 @@
+//! What the README shows is what the project holds.
+
+use std::fs;
+use std::path::Path;
+
+use docs::features::root;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn the_readme_shows_the_quickstart_as_it_is() {
+    let program = read("examples/src/bin/quickstart.rs");
+    // What comes before the first `use` is for the compiler.
+    let shown = &program[program.find("\nuse ").unwrap() + 1..];
+    assert!(
+        read("README.md").contains(&format!("```rust\n{shown}```\n")),
+        "the README shows another quickstart"
+    );
+}
+
+#[test]
+fn the_readme_lists_every_crate_that_is_there() {
+    let readme = read("README.md");
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("agent-") {
+            assert!(readme.contains(&format!("[`{name}`]({name})")), "the README does not list {name}");
+        }
+    }
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let mut pages: Vec<_> =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root().join(page)).into();
+    for folder in ["docs", "docs/decisions"] {
+        let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(files.filter(|file| file.extension().is_some_and(|extension| extension == "md")));
+    }
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !link.starts_with("http") && !path.is_empty() {
+                let to = page.parent().unwrap_or(Path::new("")).join(path);
+                assert!(to.exists(), "{} links to {link}, which is not there", page.display());
+            }
+        }
+    }
+}
+
+/// Names of tests: a row's id, then words.
+fn test_names(text: &str) -> impl Iterator<Item = &str> {
+    let is_row = |name: &&str| {
+        let bytes = name.as_bytes();
+        bytes.len() > 4
+            && b"arfonx".contains(&bytes[0])
+            && bytes[1..3].iter().all(u8::is_ascii_digit)
+            && bytes[3] == b'_'
+    };
+    text.split('`').skip(1).step_by(2).filter(is_row)
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_is_there() {
+    let named: Vec<_> =
+        docs::features::tests().unwrap().into_values().flatten().map(|test| test.name).collect();
+    let page = read("docs/guarantees.md");
+    for name in test_names(&page) {
+        assert!(named.iter().any(|test| test == name), "docs/guarantees.md names {name}, which is no test");
+    }
+}
