@@ -1,5 +1,7 @@
 //! What the README shows is what the project holds.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::Path;
 

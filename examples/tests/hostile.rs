@@ -1,5 +1,7 @@
 //! Whatever is said comes back byte for byte after a restart.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::sync::Arc;
@@ -50,7 +52,7 @@ async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
             .unwrap();
         let chat = agent.open(&"laptop".parse().unwrap()).await.unwrap();
         let report = chat.prompt(text.as_str()).await.unwrap().finish().await.unwrap();
-        assert!(report.text == text, "{:.40?} is answered as it is", text);
+        assert!(report.text == text, "{text:.40?} is answered as it is");
     }
     let found = found(folder.path()).await;
     for (said, text) in found.said().iter().zip(texts()) {

@@ -1,5 +1,13 @@
 //! `kill -9`, at chosen and at random moments: what was acknowledged is there, and nothing is doubled.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
 mod common;
 
 use std::collections::HashSet;

@@ -1,5 +1,7 @@
 //! What goes wrong is said in words that name the object and the remedy, with an exit code; nothing is overwritten.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs::{self, Permissions};

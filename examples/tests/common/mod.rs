@@ -1,6 +1,6 @@
 //! Real chats in real processes, and a look at what they leave behind.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, clippy::print_stdout, reason = "each test file uses a part of it; a seed is printed")]
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
