@@ -12,7 +12,6 @@ mod common;
 
 use std::collections::HashSet;
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use agent_core::{
@@ -21,6 +20,7 @@ use agent_core::{
 };
 use common::{Chat, Dice, check, found, storage};
 use futures::TryStreamExt;
+use tokio::time::sleep;
 
 /// A22, A29, R06, R10, O02, O13, O27, X02: a chat is killed while its answer streams. The message is there; the run is
 /// closed when the next one begins; nothing is doubled.
@@ -110,7 +110,7 @@ async fn x02_chats_killed_at_random_moments() {
             chat.say(line);
             chat.say("!sleep 0.005");
         }
-        sleep(Duration::from_millis(dice.below(250)));
+        sleep(Duration::from_millis(dice.below(250))).await;
         chat.kill();
         let out = String::from_utf8(chat.out.all()).unwrap();
         answered.extend(lines.iter().filter(|line| out.contains(*line)).cloned());
@@ -165,7 +165,7 @@ async fn o02_x02_fifty_kills_lose_nothing_acknowledged() {
         command.env(WRITER, format!("{}|{}|{round}", folder.path().display(), session.id));
         let mut writer = Chat::spawn(command);
         writer.out.wait_for("acknowledged 0 ");
-        sleep(Duration::from_micros(dice.below(60_000)));
+        sleep(Duration::from_millis(dice.below(60))).await;
         writer.kill();
 
         let out = String::from_utf8(writer.out.all()).unwrap();
