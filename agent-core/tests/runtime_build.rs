@@ -1,5 +1,6 @@
 //! Wiring: what is missing is named, and what is there can be reached.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! What fails: the model, the store; and what the host is told.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! Devices, workspaces and their main sessions.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! How a run ends from outside: cancelled, interrupted, suspended, shut down.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! One run at a time: who waits, who takes over, and what becomes of the late.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! Tools: calls are stored before they are made, each has exactly one result, and what fails is isolated.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

@@ -1,5 +1,6 @@
 //! A chat turn from end to end: prompt, stream, stored, restored.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;
