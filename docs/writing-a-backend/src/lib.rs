@@ -1,0 +1,349 @@
+#![doc = include_str!("../README.md")]
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::binding::decide_bind;
+use agent_core::session::{Plan, plan};
+use agent_core::*;
+use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
+
+/// A table of texts by tenant and name.
+type Texts = TableDefinition<'static, (&'static str, &'static str), &'static str>;
+
+const SESSIONS: Texts = TableDefinition::new("sessions");
+const BEATS: Texts = TableDefinition::new("beats");
+const WORKSPACES: Texts = TableDefinition::new("workspaces");
+const CONFIGS: Texts = TableDefinition::new("configs");
+const BINDINGS: Texts = TableDefinition::new("bindings");
+const EVENTS: TableDefinition<'static, (&str, &str, u64), &str> = TableDefinition::new("events");
+
+/// What stands in the place of a deleted workspace's record.
+const TOMBSTONE: &str = "";
+
+/// All three stores in one file of the embedded database redb, for one tenant.
+#[derive(Clone, Debug)]
+pub struct ToyStore {
+    database: Arc<Database>,
+    tenant: TenantId,
+}
+
+impl ToyStore {
+    /// Opens the file, and makes it where there is none; for the tenant `default`.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` where another process has it open; `Denied`, `Full`, `Corrupt`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let database = Arc::new(Database::create(path).map_err(failed)?);
+        Ok(Self { database, tenant: TenantId::default() })
+    }
+
+    /// The same file for another tenant.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Self {
+        Self { database: self.database.clone(), tenant: tenant.clone() }
+    }
+
+    /// Does `work` in one transaction, on a thread that may block and that goes on when the caller goes away. An
+    /// error of `work` undoes everything.
+    async fn transaction<T, W>(&self, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Transaction) -> Result<T> + Send + 'static,
+    {
+        let this = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let raw = this.database.begin_write().map_err(failed)?;
+            let transaction = Transaction { raw, tenant: this.tenant.as_str().to_owned() };
+            let done = work(&transaction)?;
+            // Until here nothing has happened. A commit that fails may have.
+            transaction.raw.commit().map_err(|error| failed(error).with_outcome(WriteOutcome::Unknown))?;
+            Ok(done)
+        });
+        task.await.unwrap_or_else(|stopped| {
+            let error = Error::new(ErrorKind::Unavailable, "the work was stopped; send it again");
+            Err(error.with_source(stopped).with_outcome(WriteOutcome::Unknown))
+        })
+    }
+}
+
+fn failed(error: impl Into<redb::Error>) -> Error {
+    use std::io::ErrorKind::{PermissionDenied, StorageFull};
+    let error = error.into();
+    let (kind, remedy) = match &error {
+        redb::Error::Corrupted(_) => (ErrorKind::Corrupt, "restore it from a backup"),
+        redb::Error::PreviousIo => (ErrorKind::Poisoned, "open it again"),
+        redb::Error::Io(io) if io.kind() == StorageFull => (ErrorKind::Full, "make room"),
+        redb::Error::Io(io) if io.kind() == PermissionDenied => (ErrorKind::Denied, "grant access"),
+        _ => (ErrorKind::Unavailable, "try again"),
+    };
+    Error::new(kind, format!("the database file failed; {remedy}")).with_source(error)
+}
+
+/// One transaction of one tenant.
+struct Transaction {
+    raw: WriteTransaction,
+    tenant: String,
+}
+
+impl Transaction {
+    fn get(&self, table: Texts, name: &str) -> Result<Option<String>> {
+        let table = self.raw.open_table(table).map_err(failed)?;
+        let text = table.get((&*self.tenant, name)).map_err(failed)?;
+        Ok(text.map(|text| text.value().to_owned()))
+    }
+
+    fn set(&self, table: Texts, name: &str, text: &str) -> Result<()> {
+        let mut table = self.raw.open_table(table).map_err(failed)?;
+        table.insert((&*self.tenant, name), text).map(drop).map_err(failed)
+    }
+
+    /// Removes an entry; whether it was there.
+    fn remove(&self, table: Texts, name: &str) -> Result<bool> {
+        let mut table = self.raw.open_table(table).map_err(failed)?;
+        Ok(table.remove((&*self.tenant, name)).map_err(failed)?.is_some())
+    }
+
+    /// All entries of the tenant, by name.
+    fn all(&self, table: Texts) -> Result<Vec<(String, String)>> {
+        let table = self.raw.open_table(table).map_err(failed)?;
+        // No tenant's name lies between this one's and it with a NUL behind.
+        let end = format!("{}\0", self.tenant);
+        let rows = table.range((&*self.tenant, "")..(&*end, "")).map_err(failed)?;
+        let entry = |row: (redb::AccessGuard<'_, (&str, &str)>, redb::AccessGuard<'_, &str>)| {
+            (row.0.value().1.to_owned(), row.1.value().to_owned())
+        };
+        rows.map(|row| row.map(entry).map_err(failed)).collect()
+    }
+
+    fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        self.get(SESSIONS, &id.to_string())?.map(|json| Session::from_json(&json)).transpose()
+    }
+
+    fn existing_session(&self, id: SessionId) -> Result<Session> {
+        self.session(id)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("session {id} does not exist")))
+    }
+
+    fn workspace(&self, id: WorkspaceId) -> Result<Workspace> {
+        match self.get(WORKSPACES, &id.to_string())?.as_deref() {
+            None => Err(Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))),
+            Some(TOMBSTONE) => Err(Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted"))),
+            Some(json) => Workspace::from_json(json),
+        }
+    }
+}
+
+#[async_trait]
+impl SessionStore for ToyStore {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let work = move |transaction: &Transaction| {
+            let now = transaction.session(commit.session)?;
+            let planned = plan(now.as_ref(), &commit)?;
+            if let Plan::Write { events, after, .. } = &planned {
+                if let (None, Some(parent)) = (now, after.origin.parent())
+                    && transaction.existing_session(parent)?.status.state == SessionState::Deleted
+                {
+                    return Err(Error::new(ErrorKind::Deleted, format!("session {parent} was deleted")));
+                }
+                let id = commit.session.to_string();
+                let mut log = transaction.raw.open_table(EVENTS).map_err(failed)?;
+                for event in events {
+                    let place = (&*transaction.tenant, &*id, event.seq.get());
+                    log.insert(place, &*event.to_json()).map_err(failed)?;
+                }
+                transaction.set(SESSIONS, &id, &after.to_json())?;
+            }
+            Ok(planned.committed())
+        };
+        self.transaction(work).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        self.transaction(move |transaction| transaction.existing_session(id)).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let work = move |transaction: &Transaction| {
+            transaction.existing_session(id)?;
+            let Range { start, end } = read.after.next().get()..read.before.map_or(u64::MAX, Seq::get);
+            if start >= end {
+                return Ok(EventPage::default());
+            }
+            let (tenant, id) = (&*transaction.tenant, &*id.to_string());
+            let log = transaction.raw.open_table(EVENTS).map_err(failed)?;
+            let mut rows = log.range((tenant, id, start)..(tenant, id, end)).map_err(failed)?;
+            let rows = std::iter::from_fn(|| if read.newest { rows.next_back() } else { rows.next() });
+            EventPage::collect(&read, rows.map(|row| Event::from_json(row.map_err(failed)?.1.value())))
+        };
+        self.transaction(work).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let work = move |transaction: &Transaction| {
+            let summary = |(_, json): (_, String)| Ok(SessionSummary::from(&Session::from_json(&json)?));
+            query.page(transaction.all(SESSIONS)?.into_iter().map(summary).collect::<Result<Vec<_>>>()?)
+        };
+        self.transaction(work).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let work = move |transaction: &Transaction| {
+            purge.check(&transaction.existing_session(purge.session)?)?;
+            let (tenant, id) = (&*transaction.tenant, &*purge.session.to_string());
+            let mut log = transaction.raw.open_table(EVENTS).map_err(failed)?;
+            let range = (tenant, id, purge.keep.next().get())..(tenant, id, u64::MAX);
+            let removed = log.extract_from_if(range, |_, _| true).map_err(failed)?;
+            Ok(Purged::new(removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?))
+        };
+        self.transaction(work).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let work = move |transaction: &Transaction| {
+            let lease = transaction.existing_session(id)?.lease;
+            if lease.is_some_and(|lease| lease.epoch == epoch) {
+                let beats = transaction.get(BEATS, &id.to_string())?.map_or(0, |beats| beats.len());
+                transaction.set(BEATS, &id.to_string(), &".".repeat((beats + 1) % 1000))?;
+            }
+            Ok(())
+        };
+        self.transaction(work).await
+    }
+
+    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
+        let work = move |transaction: &Transaction| {
+            transaction.existing_session(id)?;
+            let beats = transaction.get(BEATS, &id.to_string())?.map_or(0, |beats| beats.len());
+            Ok(Pulse::new(beats as u64, false))
+        };
+        self.transaction(work).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Scope::Process, Durability::PowerLoss)
+    }
+}
+
+#[async_trait]
+impl WorkspaceStore for ToyStore {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.transaction(move |transaction| transaction.workspace(id)).await
+    }
+
+    async fn put(&self, mut new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        new.check()?;
+        let work = move |transaction: &Transaction| {
+            let now = match transaction.workspace(new.id) {
+                Err(error) if *error.kind() == ErrorKind::NotFound => None,
+                other => Some(other?),
+            };
+            new.prepare_put(now.as_ref(), expect)?;
+            transaction.set(WORKSPACES, &new.id.to_string(), &new.to_json()).map(|()| new)
+        };
+        self.transaction(work).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let work = move |transaction: &Transaction| {
+            let mut now = transaction.workspace(id)?;
+            now.last_accessed = now.last_accessed.max(at);
+            transaction.set(WORKSPACES, &id.to_string(), &now.to_json())
+        };
+        self.transaction(work).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let work = move |transaction: &Transaction| {
+            let alive = transaction.all(WORKSPACES)?.into_iter().filter(|(_, json)| json != TOMBSTONE);
+            query.page(alive.map(|(_, json)| Workspace::from_json(&json)).collect::<Result<Vec<_>>>()?)
+        };
+        self.transaction(work).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let work = move |transaction: &Transaction| match transaction.workspace(id) {
+            Err(error) if *error.kind() == ErrorKind::Deleted => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                transaction.remove(CONFIGS, &id.to_string())?;
+                transaction.set(WORKSPACES, &id.to_string(), TOMBSTONE)
+            }
+        };
+        self.transaction(work).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        let work = move |transaction: &Transaction| {
+            transaction.workspace(id)?;
+            transaction.get(CONFIGS, &id.to_string())
+        };
+        self.transaction(work).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        ContentHash::check_size(text.as_deref())?;
+        let work = move |transaction: &Transaction| {
+            transaction.workspace(id)?;
+            let now = transaction.get(CONFIGS, &id.to_string())?;
+            ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
+            match text {
+                Some(text) => transaction.set(CONFIGS, &id.to_string(), &text),
+                None => transaction.remove(CONFIGS, &id.to_string()).map(drop),
+            }
+        };
+        self.transaction(work).await
+    }
+}
+
+#[async_trait]
+impl BindingStore for ToyStore {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let device = device.clone();
+        let work = move |transaction: &Transaction| transaction.get(BINDINGS, device.as_str());
+        self.transaction(work).await?.map(|id| id.parse()).transpose()
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let device = device.clone();
+        let work = move |transaction: &Transaction| {
+            let now = transaction.get(BINDINGS, device.as_str())?.map(|id| id.parse()).transpose()?;
+            let bound = decide_bind(&device, now, to, expect)?;
+            transaction.set(BINDINGS, device.as_str(), &bound.to_string()).map(|()| bound)
+        };
+        self.transaction(work).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let device = device.clone();
+        self.transaction(move |transaction| transaction.remove(BINDINGS, device.as_str())).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let work = move |transaction: &Transaction| {
+            let bound = transaction.all(BINDINGS)?.into_iter().filter(|(_, to)| *to == id.to_string());
+            bound.map(|(device, _)| transaction.remove(BINDINGS, &device).map(u64::from)).sum()
+        };
+        self.transaction(work).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        let work = move |transaction: &Transaction| {
+            let binding = |(device, to): (String, String)| Ok(Binding::new(device.parse()?, to.parse()?));
+            query.page(transaction.all(BINDINGS)?.into_iter().map(binding).collect::<Result<Vec<_>>>()?)
+        };
+        self.transaction(work).await
+    }
+}
