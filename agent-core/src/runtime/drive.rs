@@ -1,45 +1,42 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
-use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{Instrument, info_span, warn};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
-use crate::id::{Epoch, RunId};
+use crate::id::{CommitId, Epoch, RunId};
+use crate::runtime::Slot;
+use crate::runtime::ask::AnswerEnd;
+use crate::runtime::calls::After;
 use crate::runtime::config::Persistence;
-use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, StopReason, Usage};
+use crate::runtime::provider::{StopReason, Usage};
 use crate::runtime::run::{RunOutcome, RunReport, Update};
-use crate::runtime::start::span_started;
+use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
-use crate::runtime::{Slot, ToolContext};
-use crate::session::body::SpanCompleted;
 use crate::session::{
-    Actor, Body, CallId, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, Session,
-    SessionStoreExt, SpanId, ToolOutcome, ToolResult, ToolUse, Trigger,
+    Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, Session, SessionStoreExt,
+    ToolOutcome, Trigger,
 };
-use crate::transcript::{ModelContext, ModelMessage};
-
-/// How many calls are open at once, at most; a record holds no more than 64.
-const CALLS_AT_ONCE: usize = 32;
+use crate::transcript::ModelContext;
 
 /// One run.
 pub(crate) struct Driver {
-    handle: SessionHandle,
-    run: RunId,
+    pub(super) handle: SessionHandle,
+    pub(super) run: RunId,
     epoch: Epoch,
-    session: Session,
+    pub(super) session: Session,
     updates: mpsc::UnboundedSender<Result<Update>>,
     own: OwnHead,
-    stop: BoxFuture<'static, Stopped>,
+    pub(super) stop: BoxFuture<'static, Stopped>,
     /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
     noticed: Option<Stopped>,
     /// What the next commit starts with.
@@ -48,22 +45,8 @@ pub(crate) struct Driver {
     backlog: VecDeque<Commit>,
     /// Whether something could not be stored, and never will be.
     lost: bool,
-    usage: Usage,
-    tool_calls: u32,
-}
-
-/// What one answer of the model came to.
-struct Answer {
-    text: String,
-    thinking: String,
-    calls: Vec<ModelCall>,
-    end: AnswerEnd,
-}
-
-enum AnswerEnd {
-    Done(StopReason),
-    Stopped(Stopped),
-    Failed(Error),
+    pub(super) usage: Usage,
+    pub(super) tool_calls: u32,
 }
 
 /// How a run is to end.
@@ -128,7 +111,7 @@ impl Driver {
         let _ = updates.send(last);
     }
 
-    fn send(&self, update: Update) {
+    pub(super) fn send(&self, update: Update) {
         let _ = self.updates.send(Ok(update));
     }
 
@@ -173,9 +156,15 @@ impl Driver {
             warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
         }
         if config.spans {
-            self.prelude.extend(span_started(&self.run.to_string(), "run"));
+            self.prelude.extend(spans::started(&self.run.to_string(), "run"));
         }
         let mut text = String::new();
+        if !self.session.open_calls.is_empty() {
+            let after = self.answered_calls(&mut context).await?;
+            if let Some(outcome) = outcome_of(after) {
+                return Ok(Ending { text, said: Vec::new(), outcome });
+            }
+        }
         for _ in 0..config.limits.turns {
             if self.asked_to_end()? {
                 return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
@@ -203,11 +192,12 @@ impl Driver {
                 let said = said.iter().map(NewEvent::of).collect();
                 return Ok(Ending { text, said, outcome });
             }
-            let calls = self.named(answer.calls, &context.messages());
-            if !self.call_tools(calls, said, &mut context).await? {
-                return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
+            let calls = self.named(answer.calls, &context);
+            let after = self.call_tools(calls, said, &mut context).await?;
+            if let Some(outcome) = outcome_of(after) {
+                return Ok(Ending { text, said: Vec::new(), outcome });
             }
-            if self.tool_calls >= config.limits.tool_calls {
+            if self.tool_calls > config.limits.tool_calls {
                 break;
             }
         }
@@ -215,7 +205,7 @@ impl Driver {
     }
 
     /// Whether the run is to end before its next step: asked here, or by the record.
-    fn asked_to_end(&mut self) -> Result<bool> {
+    pub(super) fn asked_to_end(&mut self) -> Result<bool> {
         if matches!(self.session.requested, Some(Request::Suspend(_))) {
             return Ok(true);
         }
@@ -227,166 +217,6 @@ impl Driver {
         }
     }
 
-    /// Asks the model once, and hands on what it says as it says it.
-    async fn ask(&mut self, context: &ModelContext) -> Answer {
-        let shared = self.handle.runtime().shared.clone();
-        let request = ModelRequest {
-            system: context.system_or(shared.config.system_prompt.as_deref()),
-            messages: context.messages(),
-            tools: shared.tools.specs().to_vec(),
-            max_tokens: shared.config.limits.max_tokens,
-        };
-        let mut answer = Answer {
-            text: String::new(),
-            thinking: String::new(),
-            calls: Vec::new(),
-            end: AnswerEnd::Failed(failed_provider(&shared, "ended its answer without saying why")),
-        };
-        let generate = isolated(async { shared.provider().generate(request).await });
-        let stream = tokio::select! {
-            biased;
-            stopped = &mut self.stop => {
-                answer.end = AnswerEnd::Stopped(stopped);
-                return answer;
-            }
-            stream = generate => stream,
-        };
-        let mut stream = match stream {
-            Some(Ok(stream)) => stream,
-            Some(Err(error)) => {
-                answer.end = AnswerEnd::Failed(error);
-                return answer;
-            }
-            None => {
-                answer.end = AnswerEnd::Failed(failed_provider(&shared, "panicked"));
-                return answer;
-            }
-        };
-        loop {
-            let next = AssertUnwindSafe(stream.next()).catch_unwind();
-            let event = tokio::select! {
-                biased;
-                stopped = &mut self.stop => {
-                    answer.end = AnswerEnd::Stopped(stopped);
-                    return answer;
-                }
-                event = next => event,
-            };
-            match event {
-                Ok(Some(Ok(ModelEvent::Text(text)))) => {
-                    answer.text.push_str(&text);
-                    self.send(Update::Text(text));
-                }
-                Ok(Some(Ok(ModelEvent::Thinking(text)))) => {
-                    answer.thinking.push_str(&text);
-                    self.send(Update::Thinking(text));
-                }
-                Ok(Some(Ok(ModelEvent::ToolUse(call)))) => answer.calls.push(call),
-                Ok(Some(Ok(ModelEvent::Done { stop, usage }))) => {
-                    self.usage = self.usage.plus(usage);
-                    answer.end = AnswerEnd::Done(stop);
-                    return answer;
-                }
-                Ok(Some(Err(error))) => {
-                    answer.end = AnswerEnd::Failed(error);
-                    return answer;
-                }
-                Ok(None) => return answer,
-                Err(_) => {
-                    answer.end = AnswerEnd::Failed(failed_provider(&shared, "panicked"));
-                    return answer;
-                }
-            }
-        }
-    }
-
-    /// The calls under ids that are valid and unique in the conversation, and names that can be stored.
-    fn named(&self, calls: Vec<ModelCall>, messages: &[ModelMessage]) -> Vec<ToolUse> {
-        let mut used: HashSet<CallId> = messages
-            .iter()
-            .flat_map(|message| match message {
-                ModelMessage::Agent { calls, .. } => calls.as_slice(),
-                _ => &[],
-            })
-            .map(|call| call.call.clone())
-            .chain(self.session.open_calls.iter().map(|open| open.call.clone()))
-            .collect();
-        let effects = self.handle.runtime().effects();
-        let mut named = Vec::with_capacity(calls.len());
-        for call in calls {
-            let given = call.id.parse::<CallId>().ok().filter(|id| !used.contains(id));
-            let id = given.or_else(|| format!("call-{}", effects.new_uuid()).parse().ok());
-            // A UUID with a word before it is an id.
-            let Some(id) = id else { continue };
-            used.insert(id.clone());
-            let name = match crate::id::check_text("tool name", &call.name, 128) {
-                Ok(()) => call.name,
-                Err(_) => "unnamed".to_owned(),
-            };
-            named.push(ToolUse::new(id, name, call.input.compacted()));
-        }
-        named
-    }
-
-    /// Stores the calls, makes them, and stores each result as it comes. `false` where the run is to end.
-    async fn call_tools(
-        &mut self,
-        calls: Vec<ToolUse>,
-        mut said: Vec<Body>,
-        context: &mut ModelContext,
-    ) -> Result<bool> {
-        let shared = self.handle.runtime().shared.clone();
-        let spans = shared.config.spans;
-        for calls in calls.chunks(CALLS_AT_ONCE) {
-            said.extend(calls.iter().cloned().map(Body::AgentToolUse));
-            let mut events: Vec<_> = said.iter().map(NewEvent::of).collect();
-            if spans {
-                events.extend(calls.iter().filter_map(|call| span_started(call.call.as_str(), &call.name)));
-            }
-            let commit = self.save(events).await?;
-            for body in said.drain(..) {
-                context.push(body, commit);
-            }
-            for call in calls {
-                if self.asked_to_end()? {
-                    return Ok(false);
-                }
-                self.send(Update::ToolCalled(call.clone()));
-                self.tool_calls += 1;
-                let result = if self.tool_calls > shared.config.limits.tool_calls {
-                    let text = crate::runtime::tools::text_json(
-                        "not called: the run has reached its limit of tool calls",
-                    );
-                    ToolResult::new(call.call.clone(), ToolOutcome::Error, text)
-                } else {
-                    let session = &self.session;
-                    let for_whom =
-                        ToolContext::new(session.id, session.workspace, self.run, call.call.clone());
-                    let span = info_span!("tool", tool = %call.name, call = %call.call);
-                    let work = shared.tools.call(call, for_whom, shared.config.limits.tool_timeout);
-                    tokio::select! {
-                        biased;
-                        stopped = &mut self.stop => return match stopped {
-                            Stopped::Asked => Ok(false),
-                            Stopped::Fenced(error) => Err(error),
-                        },
-                        result = work.instrument(span) => result,
-                    }
-                };
-                let outcome = result.outcome;
-                let body = Body::AgentToolResult(result.clone());
-                let mut events = vec![NewEvent::of(&body)];
-                if spans {
-                    events.extend(span_completed(call.call.as_str(), outcome));
-                }
-                let commit = self.save(events).await?;
-                context.push(body, commit);
-                self.send(Update::ToolDone(result));
-            }
-        }
-        Ok(true)
-    }
-
     /// Stores the end of the run together with what was said last.
     async fn end(&mut self, ending: Ending) -> Result<RunReport> {
         let Ending { text, said, outcome } = ending;
@@ -396,12 +226,15 @@ impl Driver {
                 self.send(Update::Failed(failure.clone()));
                 (RunEnd::Failed(failure.clone()), ToolOutcome::Error)
             }
-            _ => (RunEnd::Interrupted, ToolOutcome::Interrupted),
+            RunOutcome::Awaiting(action) => (RunEnd::Await(action.clone()), ToolOutcome::Ok),
+            RunOutcome::Interrupted | RunOutcome::Waiting(_) => {
+                (RunEnd::Interrupted, ToolOutcome::Interrupted)
+            }
         };
         self.prelude.extend(said);
         let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
-            commit = commit.events(span_completed(&self.run.to_string(), span));
+            commit = commit.events(spans::completed(&self.run.to_string(), span));
         }
         self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
         if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
@@ -422,7 +255,7 @@ impl Driver {
     }
 
     /// Stores events; returns the commit's id.
-    async fn save(&mut self, events: Vec<NewEvent>) -> Result<crate::CommitId> {
+    pub(super) async fn save(&mut self, events: Vec<NewEvent>) -> Result<CommitId> {
         let commit = self.sealed().events(events);
         let id = commit.id;
         self.store(commit).await?;
@@ -478,13 +311,18 @@ impl Driver {
     }
 }
 
+/// How the run ends after its tools, where it does.
+fn outcome_of(after: After) -> Option<RunOutcome> {
+    match after {
+        After::Ask => None,
+        After::Stop => Some(RunOutcome::Interrupted),
+        After::Await(action) => Some(RunOutcome::Awaiting(action)),
+    }
+}
+
 /// Whether a run goes on although something could not be stored.
 fn goes_on(persistence: Persistence, error: &Error) -> bool {
     persistence == Persistence::BestEffort && !matches!(error.kind(), ErrorKind::Fenced { .. })
-}
-
-fn failed_provider(shared: &crate::runtime::Shared, what: &str) -> Error {
-    Error::new(ErrorKind::Provider, format!("provider {} {what}", shared.provider().name()))
 }
 
 /// A plugin's hook: what goes wrong in it is logged.
@@ -495,9 +333,4 @@ async fn hook(plugin: &str, name: &str, time: Duration, work: impl Future<Output
         Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
         Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),
     }
-}
-
-fn span_completed(span: &str, outcome: ToolOutcome) -> Option<NewEvent> {
-    let span: SpanId = span.parse().ok()?;
-    Some(NewEvent::of(&Body::SpanCompleted(SpanCompleted::new(span, outcome))).with_actor(Actor::SYSTEM))
 }

@@ -1,12 +1,15 @@
 //! The agent: built once, it opens sessions and runs them, one bounded run at a time.
 
+mod ask;
 mod builder;
+mod calls;
 mod config;
 mod drive;
 mod offline;
 mod plugin;
 mod provider;
 pub(crate) mod run;
+mod spans;
 pub(crate) mod start;
 mod stop;
 mod tools;
@@ -22,9 +25,9 @@ pub use config::{Config, Limits, Persistence};
 pub use offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use plugin::{Plugin, ToolContext};
 pub use provider::{
-    LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolSpec, Usage,
+    LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolMode, ToolSpec, Usage,
 };
-pub use run::{Input, Run, RunOutcome, RunReport, Stored, Update};
+pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
 
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};

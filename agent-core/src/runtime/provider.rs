@@ -65,13 +65,35 @@ pub struct ToolSpec {
     pub description: String,
     /// The JSON schema of its input.
     pub input: RawJson,
+    /// How its calls are made.
+    pub mode: ToolMode,
+}
+
+/// How the calls of a tool are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolMode {
+    /// At once.
+    #[default]
+    Direct,
+    /// When a person has allowed it: the run ends, and the session waits for the answer.
+    Confirm,
+    /// By somebody outside, who delivers the result: the run ends, and the session waits for it.
+    Outside,
 }
 
 impl ToolSpec {
     /// A tool whose input is any object.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let input = RawJson::parse(r#"{"type":"object"}"#).unwrap_or_else(|_| RawJson::empty_object());
-        Self { name: name.into(), description: description.into(), input }
+        Self { name: name.into(), description: description.into(), input, mode: ToolMode::Direct }
+    }
+
+    /// Sets how its calls are made.
+    #[must_use]
+    pub fn with_mode(mut self, mode: ToolMode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// Sets the schema of its input.

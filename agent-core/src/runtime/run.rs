@@ -9,7 +9,9 @@ use tokio::sync::{mpsc, watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunId, Seq};
 use crate::runtime::provider::Usage;
-use crate::session::{Actor, Failure, Message, Reason, SessionState, Status, ToolResult, ToolUse};
+use crate::session::{
+    Actor, Failure, Message, PendingAction, Reason, SessionState, Status, ToolResult, ToolUse,
+};
 
 /// What a person says to an agent, and who that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +123,8 @@ pub enum RunOutcome {
     Completed(Reason),
     /// It was cancelled, interrupted, or ended by a shutdown.
     Interrupted,
+    /// The session waits for an answer: see [`SessionHandle::answer`](crate::SessionHandle::answer).
+    Awaiting(PendingAction),
     /// The model failed.
     Failed(Failure),
     /// None was started; the input waits.

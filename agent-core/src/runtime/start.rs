@@ -12,10 +12,8 @@ use crate::id::{Epoch, Seq};
 use crate::runtime::Slot;
 use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
-use crate::session::body::SpanStarted;
 use crate::session::{
-    Actor, Body, Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState,
-    SessionStoreExt, SpanId, Trigger,
+    Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState, SessionStoreExt, Trigger,
 };
 
 /// How often a beginning that somebody else was quicker with is tried again.
@@ -128,12 +126,6 @@ fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
         }
     }
     (!patch.is_empty()).then_some(patch)
-}
-
-/// The run's span, where the configuration wants spans.
-pub(crate) fn span_started(span: &str, name: &str) -> Option<NewEvent> {
-    let span: SpanId = span.parse().ok()?;
-    Some(NewEvent::of(&Body::SpanStarted(SpanStarted::new(span, name))).with_actor(Actor::SYSTEM))
 }
 
 /// The lease of the session's holder, where the store can prove that the holder is dead.

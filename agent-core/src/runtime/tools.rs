@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::id::check_text;
 use crate::json::RawJson;
 use crate::runtime::plugin::{Plugin, ToolContext};
-use crate::runtime::provider::ToolSpec;
+use crate::runtime::provider::{ToolMode, ToolSpec};
 use crate::session::event::EVENT_MAX_BYTES;
 use crate::session::{ToolOutcome, ToolResult, ToolUse};
 
@@ -45,6 +45,11 @@ impl Toolbox {
 
     pub(crate) fn specs(&self) -> &[ToolSpec] {
         &self.specs
+    }
+
+    /// How the calls of a tool are made.
+    pub(crate) fn mode(&self, name: &str) -> ToolMode {
+        self.specs.iter().find(|spec| spec.name == name).map_or(ToolMode::Direct, |spec| spec.mode)
     }
 
     /// Calls a tool; whatever happens comes back as its result.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{ErrorKind, Result};
 use crate::id::{CommitId, Seq};
 use crate::page::Damaged;
-use crate::session::{Body, Event, ReadEvents, Session, SessionStore, SessionStoreExt};
+use crate::session::{Body, CallId, Event, ReadEvents, Session, SessionStore, SessionStoreExt};
 use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
 
 /// What of the history a model is given.
@@ -177,6 +177,11 @@ impl ModelContext {
         let Some(part) = self.part_of(body, Seq::ZERO, commit) else { return };
         self.bytes += part.size_bytes();
         self.parts.push_back(part);
+    }
+
+    /// Whether a call of this id is in it.
+    pub(crate) fn has_call(&self, id: &CallId) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Call { call, .. } if call.call == *id))
     }
 
     /// The session's own system prompt, where it has one.

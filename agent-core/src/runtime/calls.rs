@@ -1,0 +1,213 @@
+//! One step of a run with its tools: store the calls, make them, store each result as it comes.
+
+use tracing::{Instrument, info_span};
+
+use crate::error::{Error, Result};
+use crate::id::{Seq, check_text};
+use crate::runtime::ToolContext;
+use crate::runtime::drive::Driver;
+use crate::runtime::provider::{ModelCall, ToolMode};
+use crate::runtime::run::Update;
+use crate::runtime::spans;
+use crate::runtime::stop::Stopped;
+use crate::runtime::tools::text_json;
+use crate::session::{
+    ActionId, ActionKind, Body, CallId, Decision, Event, EventType, NewEvent, OpenCall, PendingAction,
+    ReadEvents, SessionStoreExt, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+};
+use crate::transcript::ModelContext;
+
+/// How many calls one commit makes, at most; a record holds no more than 64 that are open.
+const CALLS_AT_ONCE: usize = 32;
+
+/// How a run goes on after its tools.
+pub(super) enum After {
+    /// With the next question to the model.
+    Ask,
+    /// It ends: somebody asked for that.
+    Stop,
+    /// It ends, and the session waits for an answer.
+    Await(PendingAction),
+}
+
+impl Driver {
+    /// The calls under ids that are valid and unique in the conversation, and names that can be stored.
+    pub(super) fn named(&self, calls: Vec<ModelCall>, context: &ModelContext) -> Vec<ToolUse> {
+        let effects = self.handle.runtime().effects();
+        let mut named: Vec<ToolUse> = Vec::with_capacity(calls.len());
+        for call in calls {
+            let is_used = |id: &CallId| {
+                context.has_call(id)
+                    || named.iter().any(|other| other.call == *id)
+                    || self.session.open_calls.iter().any(|open| open.call == *id)
+            };
+            let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
+            let id = given.or_else(|| format!("call-{}", effects.new_uuid()).parse().ok());
+            // A UUID with a word before it is an id.
+            let Some(id) = id else { continue };
+            let name = match check_text("tool name", &call.name, 128) {
+                Ok(()) => call.name,
+                Err(_) => "unnamed".to_owned(),
+            };
+            named.push(ToolUse::new(id, name, call.input.compacted()));
+        }
+        named
+    }
+
+    /// Stores what was said and the calls, makes those that need no answer first, and stores each result as it comes.
+    pub(super) async fn call_tools(
+        &mut self,
+        calls: Vec<ToolUse>,
+        mut said: Vec<Body>,
+        context: &mut ModelContext,
+    ) -> Result<After> {
+        let shared = self.handle.runtime().shared.clone();
+        let mut waiting = None;
+        for calls in calls.chunks(CALLS_AT_ONCE) {
+            let mut spans = Vec::new();
+            for call in calls {
+                said.push(match shared.tools.mode(&call.name) {
+                    ToolMode::Outside => Body::AgentCustomToolUse(call.clone()),
+                    _ => Body::AgentToolUse(call.clone()),
+                });
+                if shared.config.spans && shared.tools.mode(&call.name) == ToolMode::Direct {
+                    spans.extend(spans::started(call.call.as_str(), &call.name));
+                }
+            }
+            let commit = self.save(said.iter().map(NewEvent::of).chain(spans).collect()).await?;
+            for body in said.drain(..) {
+                context.push(body, commit);
+            }
+            for call in calls {
+                self.send(Update::ToolCalled(call.clone()));
+                if let Some(action) = action_for(call, shared.tools.mode(&call.name)) {
+                    waiting.get_or_insert(action);
+                } else if !self.make_call(call, context).await? {
+                    return Ok(After::Stop);
+                }
+            }
+        }
+        Ok(waiting.map_or(After::Ask, After::Await))
+    }
+
+    /// Goes on with the calls for which the run before had to wait: makes those that were allowed, and waits for the
+    /// next answer where there is one to wait for.
+    pub(super) async fn answered_calls(&mut self, context: &mut ModelContext) -> Result<After> {
+        let shared = self.handle.runtime().shared.clone();
+        let mut waiting = None;
+        for open in self.session.open_calls.clone() {
+            let Some(call) = self.call_at(&open).await? else { continue };
+            if open.custom {
+                waiting = waiting.or_else(|| action_for(&call, ToolMode::Outside));
+                continue;
+            }
+            match self.decision(&open).await? {
+                None => waiting = waiting.or_else(|| action_for(&call, ToolMode::Confirm)),
+                Some(answer) if answer.decision == Decision::Allow => {
+                    if shared.config.spans {
+                        self.save(spans::started(call.call.as_str(), &call.name).into_iter().collect())
+                            .await?;
+                    }
+                    if !self.make_call(&call, context).await? {
+                        return Ok(After::Stop);
+                    }
+                }
+                Some(answer) => {
+                    let note = answer.note.as_deref().unwrap_or("not allowed");
+                    let result = ToolResult::new(call.call.clone(), ToolOutcome::Denied, text_json(note));
+                    self.save_result(result, false, context).await?;
+                }
+            }
+        }
+        Ok(waiting.map_or(After::Ask, After::Await))
+    }
+
+    /// Makes one call and stores its result. `false` where the run is to end; the call then stays open for its end.
+    async fn make_call(&mut self, call: &ToolUse, context: &mut ModelContext) -> Result<bool> {
+        if self.asked_to_end()? {
+            return Ok(false);
+        }
+        let shared = self.handle.runtime().shared.clone();
+        self.tool_calls += 1;
+        let result = if self.tool_calls > shared.config.limits.tool_calls {
+            let text = text_json("not called: the run has reached its limit of tool calls");
+            ToolResult::new(call.call.clone(), ToolOutcome::Error, text)
+        } else {
+            let session = &self.session;
+            let for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone());
+            let span = info_span!("tool", tool = %call.name, call = %call.call);
+            let work = shared.tools.call(call, for_whom, shared.config.limits.tool_timeout);
+            tokio::select! {
+                biased;
+                stopped = &mut self.stop => return match stopped {
+                    Stopped::Asked => Ok(false),
+                    Stopped::Fenced(error) => Err(error),
+                },
+                result = work.instrument(span) => result,
+            }
+        };
+        self.save_result(result, shared.config.spans, context).await?;
+        Ok(true)
+    }
+
+    async fn save_result(
+        &mut self,
+        result: ToolResult,
+        span: bool,
+        context: &mut ModelContext,
+    ) -> Result<()> {
+        let body = Body::AgentToolResult(result.clone());
+        let mut events = vec![NewEvent::of(&body)];
+        if span {
+            events.extend(spans::completed(result.call.as_str(), result.outcome));
+        }
+        let commit = self.save(events).await?;
+        context.push(body, commit);
+        self.send(Update::ToolDone(result));
+        Ok(())
+    }
+
+    /// The call that an open call's event holds.
+    async fn call_at(&mut self, open: &OpenCall) -> Result<Option<ToolUse>> {
+        let before = Seq::new(open.seq.get().saturating_sub(1));
+        let events = self.events(ReadEvents::first(1).after(before)).await?;
+        let event = events.first().ok_or_else(|| {
+            Error::corrupt(format!("session {}: event {} cannot be read", self.session.id, open.seq))
+        })?;
+        Ok(match event.body()? {
+            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// What was decided on an open call, if anything was.
+    async fn decision(&mut self, open: &OpenCall) -> Result<Option<ToolConfirmation>> {
+        let read = ReadEvents::last(64).after(open.seq).kinds([EventType::USER_TOOL_CONFIRMATION]);
+        for event in self.events(read).await? {
+            if let Body::UserToolConfirmation(answer) = event.body()?
+                && answer.action.as_str() == open.call.as_str()
+            {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn events(&mut self, read: ReadEvents) -> Result<Vec<Event>> {
+        Ok(self.handle.runtime().storage.sessions.history_of(&self.session, read).await?.events)
+    }
+}
+
+/// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
+fn action_for(call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
+    let (kind, verb) = match mode {
+        ToolMode::Direct => return None,
+        ToolMode::Confirm => (ActionKind::ToolConfirmation, "May"),
+        ToolMode::Outside => (ActionKind::ToolResult, "Waits for"),
+    };
+    // What is a call's id is an action's.
+    let id: ActionId = call.call.as_str().parse().ok()?;
+    let mut question = format!("{verb} {} {}", call.name, call.input.get());
+    question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));
+    Some(PendingAction::new(id, kind, question))
+}
