@@ -1,6 +1,6 @@
 //! Measures the file backend against the least that any implementation has to do, in turns in one run.
 //!
-//! `cargo run --release -p benches [-- --json]`; `TMPDIR` says on which disk.
+//! `cargo run --release -p benches [-- --json] [NAME …]`; `TMPDIR` says on which disk.
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
@@ -25,24 +25,30 @@ const BATCH: u32 = 50;
 
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let json = std::env::args().any(|argument| argument == "--json");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let folder = tempfile::tempdir()?;
-    let figures = [
-        append(folder.path()).await?,
-        turn(folder.path()).await?,
-        last_50(folder.path(), "last 50 of 1,000", 1_000).await?,
-        last_50(folder.path(), "last 50 of 100,000", 100_000).await?,
-        full_load(folder.path()).await?,
-        fork(folder.path()).await?,
-    ];
+    let at = folder.path();
     if !json {
         println!("microseconds each: median (quartiles), {ROUNDS} rounds in turns; full durability");
         println!("{:<34} {:>30} {:>30} {:>7} {:>6}", "workload", "ours", "floor", "ratio", "aim");
     }
-    for figure in figures {
+    for name in ["append", "turn", "last-1000", "last-100000", "load", "fork"] {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| *wanted == name) {
+            continue;
+        }
+        let figure = match name {
+            "append" => append(at).await?,
+            "turn" => turn(at).await?,
+            "last-1000" => last_50(at, "last 50 of 1,000", 1_000).await?,
+            "last-100000" => last_50(at, "last 50 of 100,000", 100_000).await?,
+            "load" => full_load(at).await?,
+            _ => fork(at).await?,
+        };
         println!("{}", if json { figure.json() } else { figure.row() });
     }
-    let (bytes, content) = bytes_per_message(folder.path()).await?;
+    let (bytes, content) = bytes_per_message(at).await?;
     println!("bytes in the log for each message of {content} bytes: {bytes}");
     Ok(())
 }

@@ -359,7 +359,8 @@ impl<'de> Deserialize<'de> for Event {
                 while let Some(key) = map.next_key::<Cow<'de, str>>()? {
                     match &*key {
                         "seq" => seq = Some(map.next_value()?),
-                        "id" => drop(map.next_value::<IgnoredAny>()?),
+                        // The id follows from the commit; the checksum is the framing of a log, checked there.
+                        "id" | "crc" => drop(map.next_value::<IgnoredAny>()?),
                         "commit" => commit = Some(map.next_value()?),
                         "n" => n = Some(map.next_value()?),
                         "of" => of = Some(map.next_value()?),

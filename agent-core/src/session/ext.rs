@@ -19,6 +19,10 @@ use crate::session::store::{EventPage, ReadEvents, SessionStore};
 /// How often a commit that may have landed, or that the store could not take, is sent again.
 const ATTEMPTS: u32 = 5;
 
+/// How many events a stream reads at a time, at most, and how many bytes of them.
+const PAGE: usize = 500;
+const PAGE_BYTES: usize = 1 << 20;
+
 /// Conveniences for every [`SessionStore`]; not to be implemented.
 ///
 /// Each returns the errors of the methods that it is made of.
@@ -62,7 +66,7 @@ pub trait SessionStoreExt: SessionStore {
     #[doc(hidden)]
     fn find_commit(&self, commit: &Commit) -> impl Future<Output = Result<Option<Committed>>> + Send {
         async move {
-            let mut read = Some(ReadEvents::first(500).after(commit.seen));
+            let mut read = Some(ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(commit.seen));
             while let Some(next) = read {
                 let page = self.read(commit.session, next).await?;
                 if let Some(event) = page.events.iter().find(|event| event.commit == commit.id) {
@@ -324,17 +328,22 @@ pub trait SessionStoreExt: SessionStore {
 
     /// All events after `after`, through the ancestors, to the present end; a page at a time in memory.
     fn events(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
-        let pages = stream::try_unfold(Some(ReadEvents::first(200).after(after)), move |read| async move {
+        let first = ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(after);
+        let pages = stream::try_unfold((None, Some(first)), move |(session, read)| async move {
             let Some(read) = read else { return Ok(None) };
-            let mut page = self.history(id, read).await?;
+            let session = match session {
+                Some(session) => session,
+                None => self.load(id).await?,
+            };
+            let mut page = self.history_of(&session, read.clone()).await?;
             if let (None, Some(damage)) = (&page.next, page.damaged.first()) {
-                let error = Error::corrupt(format!("session {id}: {damage}"));
-                if page.events.is_empty() {
-                    return Err(error);
-                }
-                page.next = page.events.last().map(|last| ReadEvents::first(200).after(last.seq));
+                let Some(last) = page.events.last() else {
+                    return Err(Error::corrupt(format!("session {id}: {damage}")));
+                };
+                // What is readable comes first; then the page that starts with the damage, which is an error.
+                page.next = Some(read.after(last.seq));
             }
-            Ok(Some((stream::iter(page.events.into_iter().map(Ok)), page.next)))
+            Ok(Some((stream::iter(page.events.into_iter().map(Ok)), (Some(session), page.next))))
         });
         pages.try_flatten().boxed()
     }
@@ -343,7 +352,8 @@ pub trait SessionStoreExt: SessionStore {
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
         let pages = stream::try_unfold(after, move |seen| async move {
             loop {
-                let page = self.history(id, ReadEvents::first(200).after(seen)).await?;
+                let page =
+                    self.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
                 if let Some(last) = page.events.last() {
                     let seen = last.seq;
                     return Ok(Some((stream::iter(page.events.into_iter().map(Ok)), seen)));
@@ -367,7 +377,7 @@ fn own_events<S: SessionStore + ?Sized>(
     after: Seq,
     until: Option<Seq>,
 ) -> BoxStream<'_, Result<Event>> {
-    let mut first = ReadEvents::first(200).after(after);
+    let mut first = ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(after);
     first.before = until.map(Seq::next);
     let pages = stream::try_unfold(Some(first), move |read| async move {
         let Some(read) = read else { return Ok(None) };
