@@ -34,7 +34,7 @@
 //! <root>/tenants/<tenant>/                        the same again for every other tenant
 //! ```
 //!
-//! [`format`] gives every byte, and what a crash at each step leaves. Files are readable and writable for their owner
+//! [`format`](mod@format) gives every byte, and what a crash at each step leaves. Files are readable and writable for their owner
 //! only. A directory of the Aptove agent opens as it is; files that this crate does not know are left alone.
 //!
 //! # Guarantees
