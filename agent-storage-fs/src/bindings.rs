@@ -14,6 +14,7 @@ use crate::env::{Env, held};
 use crate::error::{corrupt, newer};
 use crate::lock::{self, Attempt};
 use crate::tenant::Tenant;
+use crate::toml;
 
 /// The newest format that this version reads, and the one that it writes. A file without one is the seed's.
 const FORMAT: i64 = 1;
@@ -67,19 +68,14 @@ fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
 fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     let text = std::str::from_utf8(bytes)
         .map_err(|source| corrupt(path, "is not UTF-8 text").with_source(source))?;
-    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        // Not the error itself, which quotes the text.
-        corrupt(path, &format!("is not TOML ({}); it may have been cut short", error.message()))
-    })?;
+    let document = toml::parse(path, text)?;
     let format = match document.get("format") {
         Some(item) => Some(item.as_integer().ok_or_else(|| corrupt(path, "has a format that is no number"))?),
         None => None,
     };
     match format {
         Some(format) if format > FORMAT => return Err(newer(path, format)),
-        Some(_) if !text.lines().any(|line| line.trim_end() == LAST_LINE) => {
-            return Err(corrupt(path, &format!("was cut short: its last line, `{LAST_LINE}`, is missing")));
-        }
+        Some(_) if !toml::is_whole(text, LAST_LINE) => return Err(toml::cut_short(path, LAST_LINE)),
         None if text.trim().is_empty() => return Err(corrupt(path, "is empty, as nobody leaves it")),
         _ => {}
     }
@@ -164,16 +160,7 @@ fn finish(mut document: DocumentMut) -> String {
     if document.get("format").is_none() {
         document.insert("format", value(FORMAT));
     }
-    let mut text = document.to_string();
-    if !text.lines().any(|line| line.trim_end() == LAST_LINE) {
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push('\n');
-        text.push_str(LAST_LINE);
-        text.push('\n');
-    }
-    text
+    toml::finish(&document, LAST_LINE)
 }
 
 /// Keeps a copy of a file that cannot be read; the same bytes once only.

@@ -80,6 +80,7 @@ mod shell;
 mod slot;
 mod store;
 mod tenant;
+mod toml;
 mod workspace_toml;
 mod workspaces;
 

@@ -34,10 +34,9 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
     let done = purge_locked(&tenant.env, open, purge);
     let unlocked = open.unlock();
     cell.forget();
-    if done.is_ok() {
+    if done.is_ok() || unlocked.is_err() {
         slot.open = None;
     }
-    unlocked?;
     Ok(done?.map_or(Attempt::Busy, Attempt::Done))
 }
 

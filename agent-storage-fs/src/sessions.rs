@@ -13,7 +13,7 @@ use agent_core::{
 
 use crate::env::{held, parent};
 use crate::error::{failed, in_doubt, poisoned};
-use crate::io::{IoFile, OpenMode, write_full};
+use crate::io::{IoFile, OpenMode, Stat, write_full};
 use crate::lock::{Attempt, Held};
 use crate::log::frame;
 use crate::record::{self, fold};
@@ -63,13 +63,16 @@ pub(crate) fn commit(
         let unlocked = open.unlock();
         match done {
             Ok(Some(committed)) => {
-                unlocked?;
                 if let Some(state) = open.state() {
                     cell.learn(state.cached());
                 }
                 held(&cell.known).folder = Some(open.folder.clone());
                 cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
                 open.refresh_snapshot();
+                if unlocked.is_err() {
+                    // Closing it gives the lock back as well. What was written is written.
+                    slot.open = None;
+                }
                 return Ok(Attempt::Done(committed));
             }
             Ok(None) => {
@@ -172,7 +175,8 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         return Err(in_doubt("make durable the name of", &folder, error));
     }
     place::point(tenant, id, after.workspace);
-    let open = Open::made(env, folder.clone(), made.log, made.lock, Session::clone(after), made.lease)?;
+    let Made { log, lock, lease, stat } = made;
+    let open = Open::made(env, folder.clone(), log, lock, Session::clone(after), lease, stat);
     if let Some(state) = open.state() {
         cell.learn(state.cached());
     }
@@ -186,6 +190,7 @@ struct Made {
     log: Box<dyn IoFile>,
     lock: Box<dyn IoFile>,
     lease: Option<lease::Mine>,
+    stat: Stat,
 }
 
 /// Makes a session's folder under another name: whole and durable before it gets its own.
@@ -201,15 +206,16 @@ fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Res
     for event in events {
         frame(&event.to_json(), &mut lines);
     }
-    write_full(&*log, &lines, 0)
+    let stat = write_full(&*log, &lines, 0)
         .and_then(|()| env.sync_file(&*log))
+        .and_then(|()| log.stat())
         .map_err(|e| failed("write", &temp.join(layout::LOG), e))?;
     let lease = match &after.lease {
         Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
         None => None,
     };
     env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
-    Ok(Made { log, lock, lease })
+    Ok(Made { log, lock, lease, stat })
 }
 
 fn is_taken(error: &io::Error) -> bool {

@@ -83,19 +83,18 @@ impl Open {
         lock: Box<dyn IoFile>,
         record: Session,
         lease: Option<lease::Mine>,
-    ) -> Result<Self> {
+        stat: Stat,
+    ) -> Self {
         let id = record.id;
-        let mut open = Self { env: env.clone(), folder, id, log, lock, state: None, lease };
-        let stat = open.stat()?;
-        open.state = Some(State {
+        let state = State {
             record: Arc::new(record),
             end: stat.len,
             synced: stat.len,
             snapshot: 0,
             inode: stat.inode,
             purged: false,
-        });
-        Ok(open)
+        };
+        Self { env: env.clone(), folder, id, log, lock, state: Some(state), lease }
     }
 
     fn log_path(&self) -> PathBuf {

@@ -9,9 +9,12 @@ use agent_core::{
 use toml_edit::{DocumentMut, Item, Value, value};
 
 use crate::error::{corrupt, newer};
+use crate::toml;
 
 /// The newest format that this version reads, and the one that it writes. A file without one is the seed's.
 const FORMAT: i64 = 1;
+/// The last line of a file of ours: where it is missing, the file was cut short.
+const LAST_LINE: &str = "# end of workspace";
 
 /// A `workspace.toml`: the text with all that people wrote into it, and the record that it holds.
 #[derive(Debug)]
@@ -22,10 +25,11 @@ pub(crate) struct Document {
 
 impl Document {
     pub(crate) fn parse(path: &Path, id: WorkspaceId, text: &str) -> Result<Self> {
-        let text: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-            // Not the error itself, which quotes the text.
-            corrupt(path, &format!("is not TOML ({})", error.message()))
-        })?;
+        let whole = toml::is_whole(text, LAST_LINE);
+        let text: DocumentMut = toml::parse(path, text)?;
+        if text.contains_key("format") && !whole {
+            return Err(toml::cut_short(path, LAST_LINE));
+        }
         let workspace = Reader { path, text: &text }.workspace(id)?;
         Ok(Self { text, workspace })
     }
@@ -66,7 +70,7 @@ impl Document {
         set("creator", workspace.creator.as_ref().map(|creator| creator.to_string().into()));
         set("settings", json(&workspace.settings)?);
         set("extra", json(&workspace.extra)?);
-        Ok(text.to_string())
+        Ok(toml::finish(&text, LAST_LINE))
     }
 }
 

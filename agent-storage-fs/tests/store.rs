@@ -1,16 +1,22 @@
 //! The file store as a host uses it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use agent_core::{
-    BindingStore, Effects, Expect, NewEvent, NewSession, ReadEvents, Seq, SessionQuery, SessionStore,
-    SessionStoreExt, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
-};
-use agent_storage_fs::FsStore;
+use std::path::Path;
+use std::time::Duration;
 
-/// A03, A05, A15, A29, R09: what was written is there in another handle, as it was.
+use agent_core::{
+    BindingStore, Commit, Effects, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents, Seq,
+    SessionQuery, SessionStore, SessionStoreExt, Tenants, Trigger, Workspace, WorkspaceId, WorkspaceQuery,
+    WorkspaceStore,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+use support::{hasty, say, session, texts, watched};
+
+/// A04, A05, A15, A16, A29, R09: what was written is there in another handle, as it was.
 #[tokio::test]
-async fn a03_a05_a15_a29_r09_everything_is_there_again() {
+async fn a04_a05_a15_a16_a29_r09_everything_is_there_again() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -44,4 +50,292 @@ async fn a03_a05_a15_a29_r09_everything_is_there_again() {
     assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.len(), 1);
     assert_eq!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().items, [workspace]);
     assert_eq!(WorkspaceId::DEFAULT.to_string(), "default");
+}
+
+/// A21, X05: any text comes back byte for byte, after a restart too.
+#[tokio::test]
+async fn a21_x05_any_text_comes_back_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let said = [
+        "10 MiB ".repeat((10 << 20) / 7 + 1),
+        String::new(),
+        " \t ".into(),
+        "a\r\nb\rc\n".into(),
+        "## System\n---\n".into(),
+        (0..32_u8).map(char::from).collect(),
+        "\u{7f}\u{85}\u{2028}\u{feff}\u{fffd}".into(),
+        "한국어 😀 e\u{301} \u{1f468}\u{200d}\u{1f469}".into(),
+        "\"crc\":\"00000000\"}\n{\"seq\":1,".into(),
+    ];
+    let mut seen = Seq::new(1);
+    for text in &said {
+        seen = say(&store, &effects, id, seen, text).await;
+    }
+    assert_eq!(texts(&store, id).await, said);
+    drop(store);
+    assert_eq!(texts(&hasty(folder.path()).await, id).await, said);
+}
+
+/// What is private is private, whatever the umask.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_their_owners_only() {
+    use std::os::unix::fs::PermissionsExt;
+    fn check(folder: &Path) -> usize {
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            count += 1;
+            if path.is_dir() {
+                assert_eq!(mode, 0o700, "{}", path.display());
+                count += check(&path);
+            } else {
+                assert_eq!(mode, 0o600, "{}", path.display());
+            }
+        }
+        count
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("a").join("b");
+    let effects = Effects::default();
+    let store = FsStore::open(&root).await.unwrap();
+    let record = Workspace::new(WorkspaceId::DEFAULT, "home", effects.new_session_id(), effects.now());
+    store.put(record, Expect::Absent).await.unwrap();
+    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Absent).await.unwrap();
+    store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
+    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Expect::Any).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    support::fill(&store, &effects, id, 100).await;
+    let request = LeaseRequest::new("me", effects.new_run_id());
+    let commit = Commit::seal(&effects, id, Seq::new(100)).trigger(Trigger::BeginRun(request));
+    store.commit(commit).await.unwrap();
+    let found = check(folder.path());
+    assert!(found > 20, "{found} names");
+}
+
+/// A18, X03: eight first contacts of one device, each through a handle of its own, come to one workspace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a18_x03_eight_first_contacts_come_to_one_workspace() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    for round in 0..20 {
+        let device: agent_core::DeviceId = format!("device {round}").parse().unwrap();
+        let mut tasks = Vec::new();
+        for _ in 0..8 {
+            let store = FsStore::open(folder.path()).await.unwrap();
+            let (device, id) = (device.clone(), effects.new_workspace_id());
+            tasks.push(tokio::spawn(async move { store.bind(&device, id, Expect::Absent).await.unwrap() }));
+        }
+        let mut won = Vec::new();
+        for task in tasks {
+            won.push(task.await.unwrap());
+        }
+        won.dedup();
+        assert_eq!(won.len(), 1);
+    }
+}
+
+/// A16, X03: two handles that bind at once never lose each other's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a16_x03_two_handles_never_lose_each_others_binds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = Vec::new();
+    for handle in 0..2 {
+        let store = hasty(folder.path()).await;
+        tasks.push(tokio::spawn(async move {
+            for n in 0..100 {
+                let device = format!("{handle} {n}").parse().unwrap();
+                store.bind(&device, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let store = hasty(folder.path()).await;
+    let page = BindingStore::list(&store, agent_core::BindingQuery::new().limit(1000)).await.unwrap();
+    assert_eq!(page.items.len(), 200);
+}
+
+/// A07, X03: while eight tasks touch a workspace, and one replaces its record, no load fails, none sees a time step
+/// back, and no list misses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a07_x03_no_load_fails_while_others_touch() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = effects.new_workspace_id();
+    let record = Workspace::new(id, "work", effects.new_session_id(), effects.now());
+    store.put(record, Expect::Absent).await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let (store, effects) = (FsStore::open(folder.path()).await.unwrap(), effects.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..50 {
+                store.touch(id, effects.now()).await.unwrap();
+            }
+        }));
+    }
+    let (writer, names) = (hasty(folder.path()).await, store.clone());
+    tasks.push(tokio::spawn(async move {
+        for n in 0..20 {
+            let now = WorkspaceStore::load(&names, id).await.unwrap();
+            writer.put(now.with_name(format!("work {n}")), Expect::Any).await.unwrap();
+        }
+    }));
+    let mut last = agent_core::Timestamp::MIN;
+    let mut loads = 0;
+    while tasks.iter().any(|task| !task.is_finished()) {
+        let now = WorkspaceStore::load(&store, id).await.unwrap();
+        assert!(now.last_accessed >= last);
+        last = now.last_accessed;
+        assert_eq!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().items.len(), 1);
+        loads += 1;
+    }
+    assert!(loads > 10);
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// R01, F13: tenants with equal ids do not see each other.
+#[tokio::test]
+async fn r01_f13_tenants_with_equal_ids_do_not_see_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    assert_eq!(Tenants::list(&store, None).await.unwrap().items, []);
+    let id = effects.new_session_id();
+    for name in ["alice", "default", "bob"] {
+        let tenant = store.tenant(&name.parse().unwrap());
+        let new = NewSession::new(id, WorkspaceId::DEFAULT);
+        SessionStoreExt::create(&tenant, &effects, new).await.unwrap();
+        say(&tenant, &effects, id, Seq::new(1), name).await;
+    }
+    for name in ["alice", "default", "bob"] {
+        assert_eq!(texts(&store.tenant(&name.parse().unwrap()), id).await, [name]);
+    }
+    let names: Vec<_> =
+        Tenants::list(&store, None).await.unwrap().items.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["alice", "bob", "default"]);
+    let stranger = store.tenant(&"carol".parse().unwrap());
+    assert_eq!(*SessionStore::load(&stranger, id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(!folder.path().join("tenants").join("carol").exists(), "looking makes nothing");
+}
+
+/// R01: an id that is in use in one workspace is not created in another, also where both happen at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn r01_x03_one_id_is_one_session_in_all_workspaces() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    for round in 0..20 {
+        let id = effects.new_session_id();
+        let mut tasks = Vec::new();
+        for n in 0..4 {
+            // The derived files gone at the worst moment.
+            if round % 2 == 0 {
+                let _ = std::fs::remove_dir_all(folder.path().join("index").join("sessions"));
+            }
+            let store = hasty(folder.path()).await;
+            let workspace = WorkspaceId::from_uuid(*effects.new_workspace_id().as_uuid());
+            let create = Commit::create(&effects, NewSession::new(id, workspace));
+            tasks.push(tokio::spawn(async move { (n, store.commit(create).await) }));
+        }
+        let mut won = 0;
+        for task in tasks {
+            match task.await.unwrap() {
+                (_, Ok(_)) => won += 1,
+                (n, Err(error)) => {
+                    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{n}: {error:?}");
+                }
+            }
+        }
+        assert_eq!(won, 1);
+    }
+    let store = hasty(folder.path()).await;
+    let page = SessionStore::list(&store, SessionQuery::new().limit(1000)).await.unwrap();
+    assert_eq!((page.items.len(), page.damaged.len()), (20, 0));
+}
+
+/// X03: a session that another process holds locked is waited for, and not for ever.
+#[tokio::test]
+async fn x03_a_lock_is_waited_for_and_not_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
+    let store = config.open().await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let path = support::folder_of(folder.path(), id).join("lock");
+    let other = std::fs::File::open(path).unwrap();
+    other.lock().unwrap();
+    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("x"));
+    let error = store.commit(commit.clone()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable() && error.to_string().contains(&id.to_string()), "{error}");
+    assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(1), "readers do not wait");
+    other.unlock().unwrap();
+    store.commit(commit).await.unwrap();
+}
+
+/// X03, X04: more sessions than are kept open, written in turn; leases survive it, since they are held.
+#[tokio::test]
+async fn x03_x04_more_sessions_than_are_kept_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
+    let leased = session(&store, &effects).await.id;
+    let commit = Commit::seal(&effects, leased, Seq::new(1))
+        .event(NewEvent::user_message("hello"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..12 {
+        ids.push(session(&store, &effects).await.id);
+    }
+    for round in 0..5 {
+        for id in &ids {
+            say(&store, &effects, *id, Seq::new(1 + round), "hello").await;
+        }
+    }
+    for id in &ids {
+        assert_eq!(SessionStore::load(&store, *id).await.unwrap().counts.user, 5);
+    }
+    let elsewhere = FsStore::open(folder.path()).await.unwrap();
+    assert!(!elsewhere.pulse(leased, epoch).await.unwrap().dead);
+}
+
+/// X03: whoever waits for a change is told of one that is made through another handle.
+#[tokio::test]
+async fn x03_a_change_through_another_handle_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.changed(id, Seq::new(1)).await.unwrap() }
+    });
+    let other = FsStore::open(folder.path()).await.unwrap();
+    say(&other, &effects, id, Seq::new(1), "hello").await;
+    assert_eq!(waiting.await.unwrap(), Seq::new(2));
+    assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(2));
+    spy.take();
+    let waiting = tokio::time::timeout(Duration::from_millis(400), store.changed(id, Seq::new(2)));
+    assert!(waiting.await.is_err());
+    let names: Vec<_> = spy.take().iter().map(|call| call.name).collect();
+    assert!(names.iter().all(|name| *name == "stat") && names.len() < 10, "{names:?}");
+}
+
+/// X05: the platform's directory is asked for by a plain name only.
+#[test]
+fn x05_the_platforms_directory_has_a_plain_name() {
+    for name in ["", ".", "..", "../x", "a/b", "a\\b", ".hidden", "a\0b"] {
+        assert_eq!(*FsConfig::platform(name).unwrap_err().kind(), ErrorKind::InvalidInput, "{name:?}");
+    }
+    let aptove = FsConfig::platform("Aptove").unwrap();
+    assert!(aptove.root().ends_with("Aptove") && aptove.root().is_absolute());
 }

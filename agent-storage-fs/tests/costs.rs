@@ -1,0 +1,135 @@
+//! What operations cost, counted at the seam.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use agent_core::{Effects, ReadEvents, Seq, SessionQuery, SessionStore, SessionStoreExt};
+use support::{Call, fill, folder_of, hasty, say, session, watched};
+
+fn names(calls: &[Call]) -> Vec<&'static str> {
+    calls.iter().map(|call| call.name).collect()
+}
+
+fn bytes(calls: &[Call], name: &str) -> usize {
+    calls.iter().filter(|call| call.name == name).map(|call| call.bytes).sum()
+}
+
+/// A23, X04: a commit is one look, one write and one sync, under one lock.
+#[tokio::test]
+async fn a23_x04_a_commit_is_one_write_and_one_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let session = session(&store, &effects).await;
+    let mut seen = session.head;
+    for n in 0..5 {
+        spy.take();
+        seen = say(&store, &effects, session.id, seen, &format!("message {n}")).await;
+        let calls = spy.take();
+        assert_eq!(names(&calls), ["lock", "fstat", "write", "sync", "unlock"]);
+        assert_eq!((calls[2].file(), calls[3].file()), ("events.jsonl", "events.jsonl"));
+    }
+}
+
+/// A23, X04: an append at event 100,000 costs what one at event 100 costs: the same calls, and the same bytes but for
+/// the digits of the number.
+#[tokio::test]
+async fn a23_x04_an_append_costs_the_same_at_any_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    let mut costs = Vec::new();
+    for length in [100, 100_000] {
+        fill(&hasty(folder.path()).await, &effects, id, length).await;
+        let (store, spy) = watched(folder.path()).await;
+        // The first opens the session, and may write the snapshot.
+        let seen = say(&store, &effects, id, Seq::new(length), "the same").await;
+        spy.take();
+        let seen = say(&store, &effects, id, seen, "the same").await;
+        let calls = spy.take();
+        let digits = seen.to_string().len();
+        costs.push((names(&calls), bytes(&calls, "write") - digits, bytes(&calls, "read")));
+    }
+    assert_eq!(costs[0], costs[1]);
+}
+
+/// A39, X04: opening a session of 100,000 events and reading the last 50 reads at most 64 KiB beyond these, also
+/// after a crash; a page from the middle is found without reading up to it.
+#[tokio::test]
+async fn a39_x04_opening_and_reading_the_last_events_does_not_read_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    fill(&store, &effects, id, 100_000).await;
+    // As much as there can be behind a snapshot.
+    for _ in 0..35 {
+        say(&store, &effects, id, Seq::new(100_000), "one more").await;
+    }
+    // A crash writes no snapshot.
+    std::mem::forget(store);
+
+    for store in ["after a crash", "again"] {
+        let (handle, spy) = watched(folder.path()).await;
+        let record = SessionStore::load(&handle, id).await.unwrap();
+        assert_eq!(record.head, Seq::new(100_035));
+        let page = handle.read(id, ReadEvents::last(50)).await.unwrap();
+        assert_eq!((page.events.len(), page.events[49].seq), (50, record.head));
+        let own: usize = page.events.iter().map(|event| event.to_json().len() + 19).sum();
+        let read = bytes(&spy.take(), "read");
+        assert!(read <= (64 << 10) + own, "{store}: {read} bytes read, {own} of them asked for");
+
+        let page = handle.read(id, ReadEvents::first(50).after(Seq::new(43_210))).await.unwrap();
+        assert_eq!((page.events.len(), page.events[0].seq), (50, Seq::new(43_211)));
+        let page = handle.read(id, ReadEvents::last(50).before(Seq::new(43_211))).await.unwrap();
+        assert_eq!((page.events.len(), page.events[49].seq), (50, Seq::new(43_210)));
+        let read = bytes(&spy.take(), "read");
+        assert!(read <= 1 << 20, "{store}: {read} bytes read of a log of 30 MB");
+    }
+}
+
+/// R16: a fork at 10,000 events writes what one at 10 events writes.
+#[tokio::test]
+async fn r16_a_fork_writes_the_same_at_any_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let mut costs = Vec::new();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    for length in [1000, 10_000] {
+        fill(&hasty(folder.path()).await, &effects, id, length).await;
+        let (store, spy) = watched(folder.path()).await;
+        store.fork(&effects, id, None).await.unwrap();
+        spy.take();
+        let child = store.fork(&effects, id, None).await.unwrap();
+        let calls = spy.take();
+        costs.push((names(&calls), bytes(&calls, "write")));
+        let whole = store.history(child.id, ReadEvents::first(1000)).await.unwrap();
+        assert_eq!(whole.events.len(), 1000);
+    }
+    // The number of the event, and counts of as many digits, stand in the child's first event.
+    assert_eq!(costs[0].0, costs[1].0);
+    assert!(costs[1].1 - costs[0].1 <= 16, "{costs:?}");
+}
+
+/// R20, X04: a list reads only what changed since the last one.
+#[tokio::test]
+async fn r20_x04_a_list_reads_only_what_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let mut sessions = Vec::new();
+    for _ in 0..20 {
+        sessions.push(session(&store, &effects).await);
+    }
+    let first = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    spy.take();
+    assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap(), first);
+    assert_eq!(bytes(&spy.take(), "read"), 0);
+    let one = &sessions[7];
+    say(&store, &effects, one.id, one.head, "hello").await;
+    spy.take();
+    let page = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    assert_eq!((page.items[0].id, page.items[0].counts.user), (one.id, 1));
+    let read: Vec<_> = spy.take().into_iter().filter(|call| call.name == "read").collect();
+    assert!(read.iter().all(|call| call.path.starts_with(folder_of(folder.path(), one.id))), "{read:?}");
+}

@@ -1,0 +1,442 @@
+//! Damaged files: reported, kept, never taken for absent; what is readable stays readable; what is derived is made anew.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_core::{
+    BindingQuery, BindingStore, Commit, Effects, ErrorKind, Event, Expect, NewEvent, Purge, ReadEvents,
+    Reason, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Trigger,
+    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+};
+use agent_storage_fs::FsStore;
+use support::{files, fill, folder_of, hasty, say, session, texts};
+
+async fn open(root: &Path) -> FsStore {
+    FsStore::open(root).await.unwrap()
+}
+
+fn log_of(root: &Path, id: SessionId) -> PathBuf {
+    folder_of(root, id).join("events.jsonl")
+}
+
+async fn all(store: &FsStore, id: SessionId) -> Vec<Event> {
+    store.read(id, ReadEvents::first(1000)).await.unwrap().events
+}
+
+fn tails(root: &Path, id: SessionId) -> Vec<Vec<u8>> {
+    let folder = folder_of(root, id);
+    let mut tails: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("events.tail-"))
+        .collect();
+    tails.sort();
+    tails.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+/// A session of one message, and then a commit of three.
+async fn small(root: &Path) -> (SessionId, Session, Vec<Event>) {
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    say(&store, &effects, id, Seq::new(1), "first").await;
+    let before = SessionStore::load(&store, id).await.unwrap();
+    let three = (0..3).map(|n| NewEvent::user_message(format!("part {n}"))).collect();
+    store.append(&effects, id, Seq::new(2), three).await.unwrap();
+    (id, before, all(&store, id).await)
+}
+
+fn line_ends(bytes: &[u8]) -> Vec<usize> {
+    (0..bytes.len()).filter(|at| bytes[*at] == b'\n').map(|at| at + 1).collect()
+}
+
+/// O02, X02: a log cut at any byte of its last commit is the log before that commit, for readers and writers; the
+/// bytes are kept, and the session goes on.
+#[tokio::test]
+async fn o02_x02_a_torn_last_commit_did_not_happen_and_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let (id, before, events) = small(root).await;
+    let log = log_of(root, id);
+    let whole = fs::read(&log).unwrap();
+    let start = line_ends(&whole)[1];
+    for cut in start..whole.len() {
+        fs::write(&log, &whole[..cut]).unwrap();
+        let reader = open(root).await;
+        assert_eq!(SessionStore::load(&reader, id).await.unwrap(), before, "cut at {cut}");
+        assert_eq!(all(&reader, id).await, events[..2], "cut at {cut}");
+        assert_eq!(reader.read(id, ReadEvents::last(2)).await.unwrap().events, events[..2], "cut at {cut}");
+        if cut % 7 != 0 && cut != start + 1 {
+            continue;
+        }
+        // A writer moves it aside, and goes on where the last whole commit ends.
+        let writer = hasty(root).await;
+        say(&writer, &effects, id, Seq::new(2), "instead").await;
+        assert_eq!(texts(&reader, id).await, ["first", "instead"]);
+        let kept = tails(root, id);
+        if cut > start {
+            assert_eq!(kept.last().unwrap(), &whole[start..cut], "cut at {cut}");
+        }
+        for tail in fs::read_dir(folder_of(root, id)).unwrap() {
+            let tail = tail.unwrap().path();
+            if tail.to_string_lossy().contains("events.tail-") {
+                fs::remove_file(tail).unwrap();
+            }
+        }
+    }
+}
+
+/// O02: a second torn end at the same place does not overwrite the first.
+#[tokio::test]
+async fn o02_what_was_moved_aside_is_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let (id, _, _) = small(root).await;
+    let log = log_of(root, id);
+    let whole = fs::read(&log).unwrap();
+    let start = line_ends(&whole)[1];
+    for garbage in ["one", "two\n", "\0\0\0\0"] {
+        fs::write(&log, [&whole[..start], garbage.as_bytes()].concat()).unwrap();
+        say(&hasty(root).await, &effects, id, Seq::new(2), "on").await;
+    }
+    let mut kept = tails(root, id);
+    kept.sort();
+    assert_eq!(kept, [b"\0\0\0\0".to_vec(), b"one".to_vec(), b"two\n".to_vec()]);
+}
+
+/// X02, O02: blocks of one write may reach the disk in any order: a commit of which any line is bad did not happen,
+/// also where its last line is good.
+#[tokio::test]
+async fn x02_o02_a_last_commit_with_any_bad_line_did_not_happen() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (id, before, events) = small(root).await;
+    let log = log_of(root, id);
+    let whole = fs::read(&log).unwrap();
+    let ends = line_ends(&whole);
+    for line in 2..5 {
+        let mut bytes = whole.clone();
+        bytes[ends[line - 1]..ends[line] - 1].fill(0);
+        fs::write(&log, &bytes).unwrap();
+        let store = open(root).await;
+        assert_eq!(SessionStore::load(&store, id).await.unwrap(), before, "line {line}");
+        assert_eq!(all(&store, id).await, events[..2], "line {line}");
+        assert_eq!(store.read(id, ReadEvents::last(1)).await.unwrap().events, events[1..2], "line {line}");
+    }
+}
+
+/// A30, X01: damage in the middle is named, and everything around it can be read; nothing is written there.
+#[tokio::test]
+async fn a30_x01_damage_in_the_middle_is_named_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    let mut seen = Seq::new(1);
+    for n in 2..=9 {
+        seen = say(&store, &effects, id, seen, &format!("message {n}")).await;
+    }
+    let events = all(&store, id).await;
+    drop(store);
+    let _ = fs::remove_file(folder_of(root, id).join("session.json"));
+    let log = log_of(root, id);
+    let whole = fs::read(&log).unwrap();
+    let ends = line_ends(&whole);
+    // Event 5: a flipped bit at any place of its line, its line break too.
+    for at in ends[3]..ends[4] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        fs::write(&log, &bytes).unwrap();
+        let store = open(root).await;
+        let error = SessionStore::load(&store, id).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {at}");
+        assert!(error.to_string().contains("events.jsonl is damaged at event 5"), "{error}");
+        let page = store.read(id, ReadEvents::first(1000)).await.unwrap();
+        assert_eq!(page.events, events[..4], "byte {at}");
+        assert!(page.damaged[0].reason.contains("event 5"), "{:?}", page.damaged);
+        let page = store.read(id, ReadEvents::last(1000)).await.unwrap();
+        // Where the line break went, the next line is gone with it.
+        let first = if at + 1 == ends[4] { 6 } else { 5 };
+        assert_eq!((page.events.as_slice(), page.damaged.len()), (&events[first..], 1), "byte {at}");
+        let error = store.read(id, ReadEvents::first(10).after(Seq::new(4))).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt);
+        let error = store.read(id, ReadEvents::last(10).before(Seq::new(6))).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt);
+        let page = store.read(id, ReadEvents::first(10).after(Seq::new(6))).await.unwrap();
+        assert_eq!(page.events, events[6..]);
+        let commit = Commit::seal(&effects, id, Seq::new(9)).event(NewEvent::user_message("x"));
+        assert_eq!(*store.commit(commit).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        let listed = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+        assert_eq!((listed.items.len(), listed.damaged.len()), (0, 1));
+        assert_eq!(fs::read(&log).unwrap(), bytes, "nothing was written");
+    }
+}
+
+/// A30: every kind of rubbish in place of a log is an error with a name, or what could still be read; never a panic,
+/// never another text.
+#[tokio::test]
+async fn a30_x05_no_flipped_byte_shows_another_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (id, _, events) = small(root).await;
+    let log = log_of(root, id);
+    let whole = fs::read(&log).unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] = bytes[at].wrapping_add(1);
+        fs::write(&log, &bytes).unwrap();
+        let store = open(root).await;
+        match store.read(id, ReadEvents::first(1000)).await {
+            Ok(page) => assert_eq!(page.events, events[..page.events.len()], "byte {at}"),
+            Err(error) => assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {at}"),
+        }
+        if let Err(error) = SessionStore::load(&store, id).await {
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {at}");
+        }
+    }
+    for bytes in [&b""[..], b"\n", b"{}\n", b"\0\0\0\0\0\0\0\0", b"{\"seq\":1,"] {
+        fs::write(&log, bytes).unwrap();
+        let store = open(root).await;
+        assert_eq!(*SessionStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        let commit = Commit::seal(&Effects::default(), id, Seq::new(1)).event(NewEvent::user_message("x"));
+        assert_eq!(*store.commit(commit).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(fs::read(&log).unwrap(), bytes);
+    }
+    fs::remove_file(&log).unwrap();
+    let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "a folder without a log is no absent session");
+}
+
+/// X08, O02: what is derived can be cut, damaged or deleted: the same record comes of the log.
+#[tokio::test]
+async fn x08_o02_whatever_is_derived_can_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    fill(&store, &effects, id, 300).await;
+    say(&store, &effects, id, Seq::new(300), "the last").await;
+    let record = SessionStore::load(&store, id).await.unwrap();
+    let list = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    drop(store);
+    let snapshot = folder_of(root, id).join("session.json");
+    let whole = fs::read(&snapshot).unwrap();
+    assert!(whole.starts_with(b"{\"format\":1,\"offset\":"));
+    let mut damaged: Vec<Vec<u8>> = (0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
+    for at in (0..whole.len()).step_by(53) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        damaged.push(bytes);
+    }
+    for bytes in damaged {
+        fs::write(&snapshot, &bytes).unwrap();
+        assert_eq!(SessionStore::load(&open(root).await, id).await.unwrap(), record);
+    }
+    fs::remove_file(&snapshot).unwrap();
+    fs::remove_dir_all(root.join("index")).unwrap();
+    let store = open(root).await;
+    assert_eq!(SessionStore::load(&store, id).await.unwrap(), record);
+    assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap(), list);
+    // A pointer to the wrong place is as good as none, and is mended.
+    let digits = format!("{:02x}", id.as_uuid().as_bytes()[15]);
+    let pointer = root.join("index").join("sessions").join(digits).join(id.to_string());
+    assert_eq!(fs::read_to_string(&pointer).unwrap(), "default\n");
+    for text in ["", "default/..", "00000000-0000-0000-0000-000000000001\n"] {
+        fs::write(&pointer, text).unwrap();
+        let store = open(root).await;
+        say(&store, &effects, id, Seq::new(301), "found").await;
+        assert_eq!(fs::read_to_string(&pointer).unwrap(), "default\n");
+    }
+}
+
+/// O02: a snapshot of a log that was since replaced by another is not believed.
+#[tokio::test]
+async fn o02_a_snapshot_of_another_log_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    let early = fs::read(log_of(root, id)).unwrap();
+    fill(&store, &effects, id, 300).await;
+    drop(store);
+    assert!(folder_of(root, id).join("session.json").exists());
+    // From a backup, and then on another way.
+    fs::write(log_of(root, id), &early).unwrap();
+    let store = open(root).await;
+    assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(1));
+    say(&store, &effects, id, Seq::new(1), "another way").await;
+    drop(store);
+    assert_eq!(texts(&open(root).await, id).await, ["another way"]);
+}
+
+/// R13, X01: a purged session is its tombstone; a damaged tombstone is damage, and a newer one is not guessed at.
+#[tokio::test]
+async fn r13_x01_a_purged_session_is_its_tombstone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    fill(&store, &effects, id, 300).await;
+    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    // Keeps a part that ends inside a commit.
+    let purge = Purge::new(id, deleted.head).keep(Seq::new(20));
+    assert_eq!(store.purge(purge.clone()).await.unwrap().events, 281);
+    assert_eq!(store.purge(purge).await.unwrap().events, 0);
+    for store in [store, open(root).await] {
+        let record = SessionStore::load(&store, id).await.unwrap();
+        assert_eq!(record, deleted);
+        assert_eq!(record.status.state, SessionState::Deleted);
+        let page = store.read(id, ReadEvents::first(1000)).await.unwrap();
+        assert_eq!((page.events.len(), page.damaged.len()), (20, 0));
+        let page = store.read(id, ReadEvents::last(5)).await.unwrap();
+        assert_eq!(page.events[4].seq, Seq::new(20));
+    }
+    let store = open(root).await;
+    assert_eq!(store.purge(Purge::new(id, deleted.head)).await.unwrap().events, 20);
+    assert_eq!(fs::read(log_of(root, id)).unwrap(), b"");
+    let names: Vec<_> = fs::read_dir(folder_of(root, id)).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(SessionStore::load(&open(root).await, id).await.unwrap(), deleted);
+
+    let tombstone = folder_of(root, id).join("tombstone.json");
+    let whole = fs::read_to_string(&tombstone).unwrap();
+    fs::write(&tombstone, &whole[..whole.len() / 2]).unwrap();
+    let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("tombstone.json"), "{error}");
+    let body = format!("{{\"format\":2{}", &whole["{\"format\":1".len()..whole.len() - 19]);
+    let newer = format!("{body},\"crc\":\"{:08x}\"}}\n", crc32c::crc32c(body.as_bytes()));
+    fs::write(&tombstone, newer).unwrap();
+    let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+/// A18, X01: `bindings.toml` cut short at any byte is damage; a copy is kept, and no bind erases anything.
+#[tokio::test]
+async fn a18_x01_bindings_cut_short_are_damage_and_are_not_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    for n in 0..3 {
+        let device = format!("device {n}").parse().unwrap();
+        store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap();
+    }
+    let path = root.join("bindings.toml");
+    let whole = fs::read(&path).unwrap();
+    let new = "new".parse().unwrap();
+    for cut in 0..whole.len() - 1 {
+        fs::write(&path, &whole[..cut]).unwrap();
+        for store in [&store, &hasty(root).await] {
+            let error = store.resolve(&new).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "cut at {cut}: {error}");
+            assert!(error.to_string().contains("bindings.toml"), "{error}");
+            let error = store.bind(&new, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "cut at {cut}");
+            assert_eq!(*store.unbind(&new).await.unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(
+                *store.unbind_workspace(WorkspaceId::DEFAULT).await.unwrap_err().kind(),
+                ErrorKind::Corrupt
+            );
+        }
+        assert_eq!(fs::read(&path).unwrap(), &whole[..cut], "not erased");
+        let copies: Vec<_> = files(root)
+            .into_iter()
+            .filter(|(path, _)| path.to_string_lossy().contains("bindings.toml.damaged-"))
+            .collect();
+        assert_eq!(copies.len(), 1, "one copy, however often it is met");
+        assert_eq!(copies[0].1, &whole[..cut]);
+        fs::remove_file(root.join(&copies[0].0)).unwrap();
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(BindingStore::list(&store, BindingQuery::new()).await.unwrap().items.len(), 3);
+    store.bind(&new, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+}
+
+/// A18, X05: what people wrote into the bindings stays; one entry that cannot be read harms no other, and is not the
+/// same as none.
+#[tokio::test]
+async fn a18_x05_one_bad_entry_harms_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let text = "# mine\n[bindings]\n\"b\" = \"default\" # home\n\"a\" = \"no id\"\n\"c\\n\" = \"default\"\n\n[other]\nx = 1\n";
+    fs::write(root.join("bindings.toml"), text).unwrap();
+    let store = hasty(root).await;
+    let [a, b, d] = ["a", "b", "d"].map(|device| device.parse().unwrap());
+    assert_eq!(store.resolve(&b).await.unwrap(), Some(WorkspaceId::DEFAULT));
+    assert_eq!(store.resolve(&d).await.unwrap(), None);
+    assert_eq!(*store.resolve(&a).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(
+        *store.bind(&a, WorkspaceId::DEFAULT, Expect::Any).await.unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
+    store.bind(&b, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), text, "nothing to write");
+    let page = BindingStore::list(&store, BindingQuery::new()).await.unwrap();
+    assert_eq!((page.items.len(), page.damaged.len()), (1, 2));
+    store.bind(&d, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    let now = fs::read_to_string(root.join("bindings.toml")).unwrap();
+    for line in text.lines() {
+        assert!(now.contains(line), "{line:?} is gone from\n{now}");
+    }
+    assert!(store.unbind(&d).await.unwrap());
+    let newer = now.replace("format = 1", "format = 2");
+    fs::write(root.join("bindings.toml"), &newer).unwrap();
+    assert_eq!(
+        *store.bind(&d, WorkspaceId::DEFAULT, Expect::Any).await.unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
+    assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), newer);
+}
+
+/// A04, A05, X01: a workspace's record that cannot be read, or is newer, is listed as damaged and left alone.
+#[tokio::test]
+async fn a04_a05_x01_a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let id = effects.new_workspace_id();
+    let good = Workspace::new(WorkspaceId::DEFAULT, "good", effects.new_session_id(), effects.now());
+    let good = store.put(good, Expect::Absent).await.unwrap();
+    let record = Workspace::new(id, "bad", effects.new_session_id(), effects.now());
+    let record = store.put(record, Expect::Absent).await.unwrap();
+    let path = root.join("workspaces").join(id.to_string()).join("workspace.toml");
+    let whole = fs::read_to_string(&path).unwrap();
+    let newer = whole.replace("format = 1", "format = 2");
+    let foreign = whole.replace(&id.to_string(), "00000000-0000-0000-0000-000000000001");
+    for (text, kind) in [
+        (&whole[..whole.len() / 2], ErrorKind::Corrupt),
+        ("", ErrorKind::Corrupt),
+        ("name = 3", ErrorKind::Corrupt),
+        (newer.as_str(), ErrorKind::Unsupported),
+        (foreign.as_str(), ErrorKind::Corrupt),
+    ] {
+        fs::write(&path, text).unwrap();
+        for error in [
+            WorkspaceStore::load(&store, id).await.unwrap_err(),
+            store.put(record.clone(), Expect::Absent).await.unwrap_err(),
+            store.put(record.clone(), Expect::Any).await.unwrap_err(),
+            store.touch(id, effects.now()).await.unwrap_err(),
+            store.save_config(id, None, Expect::Any).await.unwrap_err(),
+        ] {
+            assert_eq!(*error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("workspace.toml"), "{error}");
+        }
+        let page = WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap();
+        assert_eq!(page.items, std::slice::from_ref(&good));
+        assert!(page.damaged[0].object.contains(&id.to_string()));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    store.delete(id).await.unwrap();
+    assert_eq!(*WorkspaceStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Deleted);
+}

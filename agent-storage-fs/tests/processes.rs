@@ -1,0 +1,234 @@
+//! Several processes on one directory, and processes that are killed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use agent_core::{
+    BindingStore, Commit, Effects, Epoch, Expect, LeaseRequest, NewEvent, ReadEvents, Seq, SessionId,
+    SessionStore, SessionStoreExt, Trigger,
+};
+use agent_storage_fs::FsStore;
+use support::{session, texts};
+
+const ORDER: &str = "AGENT_STORAGE_FS_TEST_ORDER";
+
+/// A process that does what an order says; it is gone when this is dropped.
+struct Worker(Child);
+
+impl Worker {
+    fn start(order: &str, root: &Path, session: Option<SessionId>) -> Self {
+        let session = session.map_or_else(String::new, |id| id.to_string());
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "worker", "--nocapture", "--test-threads", "1"])
+            .env(ORDER, format!("{order}\n{session}\n{}", root.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// What it says, without what the test harness says.
+    fn lines(&mut self) -> impl Iterator<Item = String> + use<> {
+        let out = self.0.stdout.take().unwrap();
+        BufReader::new(out).lines().map_while(Result::ok).filter_map(|line| {
+            // The harness prints its own text in front of the first.
+            line.rsplit_once("said ").map(|(_, said)| said.to_owned())
+        })
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn tell(what: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "said {what}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Not a test of its own: what the other processes run.
+#[test]
+fn worker() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut parts = order.splitn(3, '\n');
+        let (verb, session, root) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let store = FsStore::open(root).await.unwrap();
+        let effects = Effects::default();
+        match verb {
+            "append" | "append for ever" => {
+                let id = session.parse().unwrap();
+                let mut seen = SessionStore::load(&store, id).await.unwrap().head;
+                for n in 0.. {
+                    if verb == "append" && n == 100 {
+                        break;
+                    }
+                    // Sometimes several at once, which must come whole or not at all.
+                    let events = (0..=(n % 3))
+                        .map(|part| NewEvent::user_message(format!("{} {n} {part}", std::process::id())));
+                    let done = store.append(&effects, id, seen, events.collect()).await.unwrap();
+                    seen = done.last;
+                    tell(format_args!("{} {}", done.first, done.last));
+                }
+            }
+            "bind" => {
+                for n in 0..50 {
+                    let device = format!("{} {n}", std::process::id()).parse().unwrap();
+                    store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap();
+                    tell(device);
+                }
+            }
+            "hold" => {
+                let id: SessionId = session.parse().unwrap();
+                let head = SessionStore::load(&store, id).await.unwrap().head;
+                let commit = Commit::seal(&effects, id, head)
+                    .event(NewEvent::user_message("hello"))
+                    .trigger(Trigger::BeginRun(LeaseRequest::new("worker", effects.new_run_id())));
+                let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
+                store.beat(id, epoch).await.unwrap();
+                tell(epoch.get());
+                std::future::pending::<()>().await;
+            }
+            other => panic!("no order {other}"),
+        }
+    });
+}
+
+/// X03, O02, A23: processes that append at once lose nothing, double nothing, and each sees what the others wrote.
+#[tokio::test]
+async fn x03_o02_processes_that_append_at_once_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let mut workers: Vec<_> = (0..3).map(|_| Worker::start("append", folder.path(), Some(id))).collect();
+    // One in this process as well.
+    let mut mine = Vec::new();
+    let mut seen = Seq::new(1);
+    for n in 0..100 {
+        let text = format!("mine {n}");
+        seen = support::say(&store, &effects, id, seen, &text).await;
+        mine.push(text);
+    }
+    let mut acknowledged = 0;
+    for worker in &mut workers {
+        let ranges: Vec<_> = worker.lines().collect();
+        assert_eq!(ranges.len(), 100);
+        for range in ranges {
+            let (first, last) = range.split_once(' ').unwrap();
+            acknowledged += 1 + last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap();
+        }
+    }
+    let head = SessionStore::load(&store, id).await.unwrap().head;
+    assert_eq!(head.get(), 1 + 100 + acknowledged);
+    let stored = texts(&store, id).await;
+    assert_eq!(stored.len() as u64, 100 + acknowledged);
+    let mut unique = stored.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), stored.len());
+    let own: Vec<_> = stored.iter().filter(|text| text.starts_with("mine")).cloned().collect();
+    assert_eq!(own, mine, "in the order of their writer");
+}
+
+/// A16, X03: binds of several processes lose none.
+#[tokio::test]
+async fn a16_x03_processes_that_bind_at_once_lose_no_bind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut workers: Vec<_> = (0..3).map(|_| Worker::start("bind", folder.path(), None)).collect();
+    let bound: Vec<Vec<String>> = workers.iter_mut().map(|worker| worker.lines().collect()).collect();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    for device in bound.iter().flatten() {
+        assert!(store.resolve(&device.parse().unwrap()).await.unwrap().is_some(), "{device}");
+    }
+    assert_eq!(bound.iter().map(Vec::len).sum::<usize>(), 150);
+}
+
+/// X02, O02, A23: 50 kills at random moments: every acknowledged event is there, at most one commit more, and none
+/// in part.
+#[tokio::test]
+async fn x02_o02_a23_after_fifty_kills_every_acknowledged_event_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let mut head = Seq::new(1);
+    for kill in 0..50 {
+        let mut worker = Worker::start("append for ever", folder.path(), Some(id));
+        let mut lines = worker.lines();
+        // Some of the time it is killed while it starts.
+        let count = usize::try_from(effects.random_u64() % 40).unwrap();
+        let mut acknowledged = head;
+        let mut hear = |line: String| {
+            acknowledged = Seq::new(line.split_once(' ').unwrap().1.parse().unwrap());
+        };
+        lines.by_ref().take(count).for_each(&mut hear);
+        worker.kill();
+        // What it had said before it died.
+        lines.for_each(&mut hear);
+        // A reader that was there all the time, and one that comes anew, see the same.
+        let there = SessionStore::load(&store, id).await.unwrap();
+        let anew = FsStore::open(folder.path()).await.unwrap();
+        assert_eq!(SessionStore::load(&anew, id).await.unwrap(), there, "kill {kill}");
+        assert!(there.head >= acknowledged, "kill {kill}: {acknowledged} was acknowledged");
+        let page = anew.read(id, ReadEvents::last(1)).await.unwrap();
+        let last = &page.events[0];
+        assert_eq!((last.seq, last.n), (there.head, last.of), "kill {kill}: whole commits only");
+        let more = there.head.get() - acknowledged.get();
+        assert!(more == 0 || more == u64::from(last.of), "kill {kill}: {more} more events than acknowledged");
+        head = there.head;
+    }
+    let stored = texts(&store, id).await;
+    assert_eq!(stored.len() as u64, head.get() - 1);
+    // It goes on, with all caches gone too.
+    support::say(&store, &effects, id, head, "on").await;
+    assert_eq!(texts(&store, id).await.len(), stored.len() + 1);
+}
+
+/// O12, O27: while the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at
+/// once.
+#[tokio::test]
+async fn o12_o27_the_death_of_a_holder_shows_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let mut worker = Worker::start("hold", folder.path(), Some(id));
+    let epoch = Epoch::new(worker.lines().next().unwrap().parse().unwrap());
+    for _ in 0..3 {
+        let pulse = store.pulse(id, epoch).await.unwrap();
+        assert_eq!((pulse.beat, pulse.dead), (1, false));
+    }
+    worker.kill();
+    let pulse = store.pulse(id, epoch).await.unwrap();
+    assert_eq!((pulse.beat, pulse.dead), (1, true));
+    // Taken over, the next holder is alive, and the dead one's file is gone.
+    let head = SessionStore::load(&store, id).await.unwrap().head;
+    let commit = Commit::seal(&effects, id, head)
+        .trigger(Trigger::LeaseExpired(epoch))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let next = store.commit(commit).await.unwrap().epoch.unwrap();
+    assert!(!store.pulse(id, next).await.unwrap().dead);
+    let folder_of = support::folder_of(folder.path(), id);
+    assert!(!folder_of.join(format!("lease-{epoch}")).exists());
+    // A handle that is dropped gives its leases up as a process does that dies.
+    drop(store);
+    let store = FsStore::open(folder.path()).await.unwrap();
+    assert!(store.pulse(id, next).await.unwrap().dead);
+}
