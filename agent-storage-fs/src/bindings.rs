@@ -130,6 +130,7 @@ fn mutate<T>(
     env.check_poison(&path)?;
     tenant.prepare()?;
     let Some(_lock) = lock::take(env, &tenant.layout.bindings_lock())? else { return Ok(Attempt::Busy) };
+    env.sweep(tenant.layout.root());
     let bytes = env.read_file(&path)?;
     let mut document = match &bytes {
         Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, &path, bytes, error))?,

@@ -26,6 +26,8 @@ pub(crate) struct Env {
     durable: Mutex<HashSet<PathBuf>>,
     /// Files of which a failure left in doubt what is durable.
     poisoned: Mutex<HashSet<PathBuf>>,
+    /// Folders in which this process has cleared away what crashes left.
+    swept: Mutex<HashSet<PathBuf>>,
     /// Whether locks were seen to work.
     probed: AtomicBool,
 }
@@ -41,6 +43,7 @@ impl Env {
             open_sessions: config.open_sessions,
             durable: Mutex::default(),
             poisoned: Mutex::default(),
+            swept: Mutex::default(),
             probed: AtomicBool::new(false),
         }
     }
@@ -54,14 +57,53 @@ impl Env {
         Ok(())
     }
 
-    /// A name in `folder` that nobody else has, for what is being made.
-    pub(crate) fn temp_in(&self, folder: &Path, name: &str) -> PathBuf {
-        folder.join(format!(".{name}{}{:016x}", layout::NEW, self.effects.random_u64()))
+    /// Makes something under a name in `folder` that nobody else has.
+    pub(crate) fn fresh<T>(
+        &self,
+        folder: &Path,
+        name: &str,
+        make: impl Fn(&Path) -> io::Result<T>,
+    ) -> io::Result<(PathBuf, T)> {
+        let mut tries = 0;
+        loop {
+            let path = folder.join(format!(".{name}{}{:016x}", layout::NEW, self.effects.random_u64()));
+            match make(&path) {
+                Ok(made) => return Ok((path, made)),
+                // Two processes with the same seed draw the same names.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 16 => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
-    fn temp_beside(&self, path: &Path) -> PathBuf {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        self.temp_in(parent(path), &name)
+    /// Removes what crashes left in a folder: once in the life of this process, and nothing that is younger than an
+    /// hour, since it may be in the making.
+    pub(crate) fn sweep(&self, folder: &Path) {
+        const HOUR: i128 = 3_600_000_000_000;
+        if !held(&self.swept).insert(folder.to_owned()) {
+            return;
+        }
+        let now = i128::from(self.effects.now().as_micros()) * 1000;
+        for (name, kind) in self.io.list(folder).unwrap_or_default() {
+            let made = name.to_str().is_some_and(|name| name.starts_with('.') && name.contains(layout::NEW));
+            let path = folder.join(name);
+            if made && self.io.stat(&path).is_ok_and(|stat| now - stat.modified > HOUR) {
+                self.discard_all(&path, kind);
+            }
+        }
+    }
+
+    /// Removes what could not be finished, a folder with what is in it.
+    pub(crate) fn discard_all(&self, path: &Path, kind: Kind) {
+        if kind != Kind::Folder {
+            return self.discard(path);
+        }
+        for (name, _) in self.io.list(path).unwrap_or_default() {
+            self.discard(&path.join(name));
+        }
+        if let Err(error) = self.io.remove_dir(path) {
+            tracing::debug!(path = %path.display(), %error, "a temporary folder stays behind");
+        }
     }
 
     pub(crate) fn sync_file(&self, file: &dyn IoFile) -> io::Result<()> {
@@ -170,16 +212,9 @@ impl Env {
 
     /// Opens a new file of a free name beside `path`.
     pub(crate) fn create_temp(&self, path: &Path) -> Result<(PathBuf, Box<dyn IoFile>)> {
-        let mut tries = 0;
-        loop {
-            let temp = self.temp_beside(path);
-            match self.io.open(&temp, OpenMode::CreateNew) {
-                Ok(file) => return Ok((temp, file)),
-                // Two processes with the same seed draw the same names.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 16 => tries += 1,
-                Err(error) => return Err(failed("write", path, error)),
-            }
-        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.fresh(parent(path), &name, |temp| self.io.open(temp, OpenMode::CreateNew))
+            .map_err(|e| failed("write", path, e))
     }
 
     /// Removes what could not be finished; left behind, it is only in the way.

@@ -68,7 +68,7 @@ pub(crate) fn beat(env: &Env, folder: &Path, epoch: Epoch) -> Result<()> {
 /// Looks for signs of life. The holder is dead where its file is there and its lock is not.
 pub(crate) fn pulse(env: &Env, folder: &Path, epoch: Epoch) -> Result<Pulse> {
     let path = layout::lease(folder, epoch);
-    let Some(file) = open(env, &path, OpenMode::Write)? else { return Ok(Pulse::default()) };
+    let Some(file) = open(env, &path, OpenMode::Read)? else { return Ok(Pulse::default()) };
     let dead = lock::try_lock(&*file, &path)?;
     if dead {
         file.unlock().map_err(|e| failed("unlock", &path, e))?;

@@ -48,8 +48,9 @@ pub(crate) fn try_lock(file: &dyn IoFile, path: &Path) -> Result<bool> {
 /// Makes sure that locks on this file system keep others out; some network and user-space file systems accept every
 /// lock and keep out nobody.
 pub(crate) fn probe(env: &Env, folder: &Path) -> Result<()> {
-    let path = env.temp_in(folder, "lock-probe");
-    let first = env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))?;
+    let (path, first) = env
+        .fresh(folder, "lock-probe", |path| env.io.open(path, OpenMode::CreateNew))
+        .map_err(|e| failed("create a file in", folder, e))?;
     let tried = (|| {
         let second = env.io.open(&path, OpenMode::Write).map_err(|e| failed("open", &path, e))?;
         if !try_lock(&*first, &path)? || try_lock(&*second, &path)? {

@@ -1,7 +1,7 @@
 //! Sessions: the synchronous core of commit, create, load and purge.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use agent_core::{
 
 use crate::env::{held, parent};
 use crate::error::{failed, in_doubt, poisoned};
-use crate::io::{IoFile, OpenMode, Stat, write_full};
+use crate::io::{IoFile, Kind, OpenMode, Stat, write_full};
 use crate::lock::{Attempt, Held};
 use crate::log::frame;
 use crate::record::{self, fold};
@@ -45,12 +45,13 @@ pub(crate) fn commit(
                 Expect::Absent => place::pointed(tenant, id)?,
                 _ => place::find(tenant, id)?,
             };
-            let Some(folder) = folder else {
-                match create(tenant, cell, slot, commit)? {
+            let folder = match folder {
+                Some(folder) => folder,
+                None => match create(tenant, cell, slot, commit)? {
                     Created::Done(done) => return Ok(Attempt::Done(*done)),
                     Created::Busy => return Ok(Attempt::Busy),
-                    Created::Exists => continue,
-                }
+                    Created::Exists(folder) => folder,
+                },
             };
             tenant.prepare()?;
             slot.open = Some(Open::existing(&tenant.env, folder, id)?);
@@ -115,8 +116,8 @@ fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, 
 enum Created {
     Done(Box<Committed>),
     Busy,
-    /// Somebody was first.
-    Exists,
+    /// Somebody was first, here.
+    Exists(PathBuf),
 }
 
 /// Applies a commit to a session that there is none of, as far as is known.
@@ -124,11 +125,11 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     let (env, id) = (&tenant.env, commit.session);
     let planned = match agent_core::session::plan(None, commit) {
         Ok(planned) => planned,
-        Err(error) if commit.expect == Expect::Absent && place::search(tenant, id)?.is_some() => {
-            tracing::debug!(%error, "the session exists, and its own record decides");
-            return Ok(Created::Exists);
+        Err(error) => {
+            // Where it exists after all, its own record decides.
+            let there = if commit.expect == Expect::Absent { place::search(tenant, id)? } else { None };
+            return there.map(Created::Exists).ok_or(error);
         }
-        Err(error) => return Err(error),
     };
     let Plan::Write { events, after, .. } = &planned else {
         return Ok(Created::Done(Box::new(planned.committed())));
@@ -145,13 +146,15 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     let create_lock = tenant.layout.create_lock(id);
     env.ensure_dir(parent(&create_lock))?;
     let Some(_creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
-    if place::search(tenant, id)?.is_some() {
-        return Ok(Created::Exists);
+    if let Some(folder) = place::search(tenant, id)? {
+        return Ok(Created::Exists(folder));
     }
     let sessions = tenant.layout.sessions(after.workspace);
     env.ensure_dir(&sessions)?;
-    let temp = env.temp_in(&sessions, &id.to_string());
-    env.io.create_dir(&temp).map_err(|e| failed("create the folder", &temp, e))?;
+    env.sweep(&sessions);
+    let (temp, ()) = env
+        .fresh(&sessions, &id.to_string(), |temp| env.io.create_dir(temp))
+        .map_err(|e| failed("create a folder in", &sessions, e))?;
     let folder = tenant.layout.session(after.workspace, id);
     let made = build(tenant, &temp, events, after).and_then(|made| match env.io.rename(&temp, &folder) {
         Ok(()) => Ok(Some(made)),
@@ -161,11 +164,11 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     let made = match made {
         Ok(Some(made)) => made,
         Ok(None) => {
-            discard_folder(tenant, &temp);
-            return Ok(Created::Exists);
+            env.discard_all(&temp, Kind::Folder);
+            return Ok(Created::Exists(folder));
         }
         Err(error) => {
-            discard_folder(tenant, &temp);
+            env.discard_all(&temp, Kind::Folder);
             return Err(error);
         }
     };
@@ -220,16 +223,6 @@ fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Res
 
 fn is_taken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
-}
-
-fn discard_folder(tenant: &Tenant, temp: &Path) {
-    let names = tenant.env.io.list(temp).unwrap_or_default();
-    for (name, _) in names {
-        tenant.env.discard(&temp.join(name));
-    }
-    if let Err(error) = tenant.env.io.remove_dir(temp) {
-        tracing::debug!(path = %temp.display(), %error, "a temporary folder stays behind");
-    }
 }
 
 /// The lock of a session that another is about to be made from; `None` where somebody has it.
@@ -332,7 +325,7 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
 
 // --- signs of life ---------------------------------------------------------------------------------------------------
 
-fn folder(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<std::path::PathBuf> {
+fn folder(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<PathBuf> {
     let known = held(&cell.known).folder.clone();
     if let Some(folder) = known.filter(|folder| tenant.env.io.stat(folder).is_ok()) {
         return Ok(folder);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome};
 
-use crate::env::Env;
+use crate::env::{Env, parent};
 use crate::error::{failed, in_doubt};
 use crate::io::{IoFile, OpenMode, Stat, read_full, write_full};
 use crate::lease;
@@ -153,6 +153,13 @@ impl Open {
             None => (load_open(&self.env, &self.folder, self.id, &*self.log)?, 0),
         };
         let (loaded, synced) = loaded;
+        if loaded.record.recent.len() == 1 {
+            // Who made the session may have died before its name was durable. Everybody who finds nothing but the
+            // first commit sees to that, and so it was done wherever there are more.
+            let sessions = parent(&self.folder);
+            self.env.ensure_dir(sessions)?;
+            self.env.sync_dir(sessions).map_err(|e| failed("make durable", sessions, e))?;
+        }
         match loaded.bad {
             Some(bad) if bad.middle => return Err(bad.error(&log_path)),
             Some(bad) => self.set_aside(bad, loaded.stat.len)?,
@@ -264,6 +271,7 @@ impl Open {
             }
             return Err(self.undo(before, failed("write", &path, source)));
         }
+        tracing::Span::current().record("bytes", lines.len());
         let end = before + lines.len() as u64;
         if let Some(state) = &mut self.state {
             state.record = Arc::new(after.clone());

@@ -85,8 +85,13 @@ pub(crate) fn put(
         Found::Tombstone => return Err(deleted(id)),
         Found::Nothing => None,
     };
-    workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
     let path = folder.join(layout::RECORD);
+    if expect == Expect::Absent && now.is_some() {
+        // Who is told that it exists goes on with it; and who made it may have died before its name was durable.
+        env.sync_name(&path)?;
+    }
+    workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
+    env.sweep(&folder);
     let text = Document::render(now.as_deref(), &workspace)?;
     if now.is_some() {
         env.replace(&path, text.as_bytes())?;

@@ -411,3 +411,48 @@ async fn x03_locks_that_keep_nobody_out_are_refused() {
     assert!(error.to_string().contains("locks"), "{error}");
     assert_eq!(files(folder.path()), []);
 }
+
+/// X02: a session whose maker died before its name was durable gets that before anything is acknowledged in it; one
+/// with more commits has it.
+#[tokio::test]
+async fn x02_a_session_found_with_one_commit_is_made_durable_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let maker = hasty(folder.path()).await;
+    let create = Commit::create(&effects, NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT));
+    let id = maker.commit(create.clone()).await.unwrap().session.id;
+    let synced =
+        |calls: &[Call]| calls.iter().any(|call| call.name == "sync_dir" && call.file() == "sessions");
+    let (store, spy) = watched(folder.path()).await;
+    spy.fail(|_, call| (call.name == "sync_dir" && call.file() == "sessions").then_some(EIO));
+    store.commit(create.clone()).await.unwrap_err();
+    spy.heal();
+    assert!(store.commit(create).await.unwrap().replayed);
+    assert!(synced(&spy.take()));
+    say(&store, &effects, id, Seq::new(1), "hello").await;
+    let (store, spy) = watched(folder.path()).await;
+    say(&store, &effects, id, Seq::new(2), "hello").await;
+    assert!(!synced(&spy.take()));
+}
+
+/// X06: what crashes left half made is passed over, and cleared away when it is old.
+#[tokio::test]
+async fn x06_what_crashes_left_is_passed_over_and_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    session(&store, &effects).await;
+    let sessions = folder_of(folder.path(), effects.new_session_id()).parent().unwrap().to_owned();
+    let [old, young] = ["old", "young"].map(|name| sessions.join(format!(".{name}.new-0123456789abcdef")));
+    for left in [&old, &young] {
+        std::fs::create_dir(left).unwrap();
+        std::fs::write(left.join("events.jsonl"), "half").unwrap();
+    }
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    std::fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
+    let store = hasty(folder.path()).await;
+    let page = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    assert_eq!((page.items.len(), page.damaged.len()), (1, 0));
+    session(&store, &effects).await;
+    assert!(!old.exists() && young.exists());
+}
