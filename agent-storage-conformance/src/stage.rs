@@ -236,6 +236,7 @@ pub(crate) async fn walk(storage: &Storage, id: SessionId, read: ReadEvents) -> 
         if let Some(damage) = page.damaged.first() {
             return Err(Failure::new("a page of events", "nothing damaged", damage));
         }
+        goes_on(&pages, &page.events, newest)?;
         pages.push(page.events);
         next = page.next;
     }
@@ -243,6 +244,35 @@ pub(crate) async fn walk(storage: &Storage, id: SessionId, read: ReadEvents) -> 
         pages.reverse();
     }
     Ok(pages.into_iter().flatten().collect())
+}
+
+/// Checks that a page lies behind those before it, in the direction of the read: paging comes to an end.
+pub(crate) fn goes_on(pages: &[Vec<Event>], page: &[Event], newest: bool) -> Checked {
+    let (Some(before), Some(first), Some(last)) = (pages.last(), page.first(), page.last()) else {
+        return Ok(());
+    };
+    let (expected, on) = if newest {
+        let edge = before.first().map(|event| event.seq);
+        (format!("events before {edge:?}"), edge.is_none_or(|edge| last.seq < edge))
+    } else {
+        let edge = before.last().map(|event| event.seq);
+        (format!("events after {edge:?}"), edge.is_none_or(|edge| first.seq > edge))
+    };
+    if on {
+        Ok(())
+    } else {
+        Err(Failure::new("the next page", expected, format_args!("{} to {}", first.seq, last.seq)))
+    }
+}
+
+/// Checks that a list that the clause made itself comes to an end.
+pub(crate) fn ends(listed: usize) -> Checked {
+    const MOST: usize = 10_000;
+    if listed <= MOST {
+        Ok(())
+    } else {
+        Err(Failure::new("the pages of a list", "an end", format_args!("{listed} items")))
+    }
 }
 
 /// What was done to each task's result: those that succeeded, and those that failed.

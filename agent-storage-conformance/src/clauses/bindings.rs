@@ -6,7 +6,7 @@ use agent_core::{Binding, BindingQuery, DeviceId, ErrorKind, Expect, Storage, Wo
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
-use crate::stage::{Stage, race, split};
+use crate::stage::{Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bindings:
@@ -38,6 +38,7 @@ pub(super) async fn all_bindings(storage: &Storage, query: BindingQuery) -> Chec
             ));
         }
         found.extend(page.items);
+        ends(found.len())?;
         cursor = page.next;
         if cursor.is_none() {
             return Ok(found);

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
-use crate::stage::{Stage, own_events, walk};
+use crate::stage::{Stage, ends, goes_on, own_events, walk};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bounded:
@@ -131,6 +131,7 @@ async fn r15_a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
                 let fits = size <= bytes || page.events.len() == 1;
                 holds_for(format_args!("at most {bytes} bytes or one event"), &seqs(&page.events), fits)?;
                 holds_for("no empty page", &page.next, !page.events.is_empty())?;
+                goes_on(&pages, &page.events, newest)?;
                 pages.push(page.events);
                 next = page.next;
             }
@@ -195,6 +196,7 @@ async fn o02_pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
         let mut page = handles[1].sessions.read(session.id, read).await?;
         page.events.reverse();
         seen.extend(seqs(&page.events));
+        ends(seen.len())?;
         next = page.next;
         now = stage.say(&handles[0], &now, "meanwhile").await?.session;
     }

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{Stage, own_events, race};
+use crate::stage::{Stage, goes_on, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lineage:
@@ -36,6 +36,7 @@ async fn history(storage: &Storage, id: SessionId, page: usize, newest: bool) ->
         let got = storage.sessions.history(id, read).await?;
         let fits = got.events.len() <= page && (!got.events.is_empty() || got.next.is_none());
         holds_for(format_args!("a page of 1 to {page}"), &got.events.len(), fits)?;
+        goes_on(&pages, &got.events, newest)?;
         pages.push(got.events);
         next = got.next;
     }

@@ -9,7 +9,7 @@ use agent_core::{
 
 use crate::failure::{Checked, Failure, holds_for, same};
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{START, Stage};
+use crate::stage::{START, Stage, ends};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
@@ -37,6 +37,7 @@ async fn all(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSumma
             return Err(Failure::new("a page", "nothing damaged", damage));
         }
         found.extend(page.items);
+        ends(found.len())?;
         cursor = page.next;
         if cursor.is_none() {
             return Ok(found);
@@ -130,6 +131,7 @@ async fn n09_pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checke
     for turn in 0.. {
         let page = storage.sessions.list(SessionQuery::new().limit(3).cursor(cursor)).await?;
         seen.extend(ids(&page.items));
+        ends(seen.len())?;
         cursor = page.next;
         if cursor.is_none() {
             break;

@@ -8,6 +8,7 @@ mod durable;
 mod fenced;
 mod lineage;
 mod lists;
+mod machine;
 mod no_double;
 mod nothing_hides;
 mod one_winner;
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Clause> {
         nothing_hides::clauses(),
         outcomes::clauses(),
         bounded::clauses(),
+        machine::clauses(),
         content::clauses(),
         lists::clauses(),
         lineage::clauses(),

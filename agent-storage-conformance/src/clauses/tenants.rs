@@ -7,7 +7,7 @@ use agent_core::{
 
 use crate::failure::{Checked, refused, same};
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{START, Stage, own_events};
+use crate::stage::{START, Stage, ends, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Tenants:
@@ -177,6 +177,7 @@ async fn r01_tenants_are_listed_once_they_hold_something(stage: &Stage) -> Check
         let page = tenants.list(after).await?;
         let Some(last) = page.items.last().cloned() else { break };
         seen.extend(page.items.iter().map(ToString::to_string).filter(|name| name != "default"));
+        ends(seen.len())?;
         after = Some(last);
     }
     same("the tenants", &seen, &expected.map(str::to_owned).to_vec())?;

@@ -1,0 +1,459 @@
+//! The state machine and the record: every trigger in every state, and what a session keeps of its inputs, runs,
+//! questions and wakes.
+
+use agent_core::session::{Note, SpanStarted, Target, target};
+use agent_core::{
+    ActionId, ActionKind, Body, Commit, Decision, ErrorKind, Event, Failure as RunFailure, LeaseRequest,
+    NewEvent, NewSession, PendingAction, RawJson, Reason, RunEnd, RunId, Seq, Session, SessionState, Storage,
+    ToolConfirmation, ToolOutcome, Trigger, TriggerKind, Wake, WorkspaceId,
+};
+
+use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::{START, Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Machine:
+        r04_n05_every_trigger_in_every_state_does_what_the_table_says,
+        o06_a_record_is_the_fold_of_its_log,
+        r05_inputs_before_it_is_ready_are_kept_and_served,
+        r10_o05_what_was_handled_is_never_handed_out_again,
+        r10_o05_a_run_that_failed_leaves_its_input_open,
+        r12_a_failure_is_kept_until_it_is_recovered_from,
+        o07_only_the_matching_answer_resumes_and_only_once,
+        o07_a_question_outlives_a_pause_and_expires_when_told,
+        o08_an_interrupt_clears_what_waits,
+        o08_an_interrupt_asks_a_run_to_end,
+        o22_open_calls_and_spans_get_one_end_each,
+        n05_a_session_that_is_over_takes_nothing_more,
+    ]
+}
+
+/// The steps by which a new session comes to a state.
+fn brought_to(state: SessionState, commit: Commit, run: RunId) -> Checked<Commit> {
+    use SessionState as S;
+
+    let failure = || RunFailure::new(Reason::SystemError, "the disk is gone");
+    let begin = || Trigger::BeginRun(LeaseRequest::new("holder", run));
+    let message = || NewEvent::user_message("hi");
+    let question = PendingAction::new("question".parse()?, ActionKind::Approval, "Really?");
+    Ok(match state {
+        S::Initializing => commit,
+        S::Idle => commit.trigger(Trigger::Ready),
+        S::Queued => commit.trigger(Trigger::Ready).event(message()),
+        S::Running => commit.trigger(Trigger::Ready).event(message()).trigger(begin()),
+        S::RequiresAction => commit
+            .trigger(Trigger::Ready)
+            .event(message())
+            .trigger(begin())
+            .trigger(Trigger::EndRun(RunEnd::Await(question))),
+        S::Suspended => commit.trigger(Trigger::Ready).trigger(Trigger::Suspend(Reason::UserPaused)),
+        S::Failed => commit.trigger(Trigger::Ready).trigger(Trigger::Fail(failure())),
+        S::Archived => commit.trigger(Trigger::Ready).trigger(Trigger::Archive),
+        S::Terminated => commit.trigger(Trigger::Ready).trigger(Trigger::Terminate(Reason::UserEnded)),
+        S::Deleted => commit.trigger(Trigger::Ready).trigger(Trigger::Delete(Reason::UserDeleted)),
+        other => return Err(Failure::new("a state of the table", "one that is known", other)),
+    })
+}
+
+async fn in_state(
+    stage: &Stage,
+    storage: &Storage,
+    at: WorkspaceId,
+    state: SessionState,
+) -> Checked<(Session, RunId)> {
+    let (new, run) = (NewSession::new(stage.effects.new_session_id(), at), stage.effects.new_run_id());
+    let commit = Commit::seal(&stage.effects, new.id, Seq::ZERO)
+        .expect(agent_core::Expect::Absent)
+        .trigger(Trigger::Create(Box::new(new)));
+    let session = storage.sessions.commit(brought_to(state, commit, run)?).await?.session;
+    same("the state that it was brought to", &session.status.state, &state)?;
+    Ok((session, run))
+}
+
+/// The step that asks for a trigger; `None` where that takes more than a commit to this session.
+fn asked(kind: TriggerKind, commit: Commit, session: &Session, other: RunId) -> Checked<Option<Commit>> {
+    use TriggerKind as T;
+
+    let failure = || RunFailure::new(Reason::RunError, "the model is away");
+    let lease = || LeaseRequest::new("other", other);
+    let end = |end| Trigger::EndRun(end);
+    let question = PendingAction::new("next".parse()?, ActionKind::Approval, "And now?");
+    let answer = Body::UserToolConfirmation(ToolConfirmation::new("question".parse()?, Decision::Allow));
+    Ok(Some(match kind {
+        T::Prepare => commit.trigger(Trigger::Prepare(lease())),
+        T::Ready => commit.trigger(Trigger::Ready),
+        T::Input => commit.event(NewEvent::user_message("more")),
+        T::EnqueueWake => commit.event(NewEvent::wake_scheduled(Wake::new("key", START))),
+        T::BeginRun => commit.trigger(Trigger::BeginRun(lease())),
+        T::Take => commit.trigger(Trigger::Take),
+        T::EndRun => commit.trigger(end(RunEnd::Completed(Reason::EndTurn))),
+        T::AwaitAnswer => commit.trigger(end(RunEnd::Await(question))),
+        T::EndInterrupted => commit.trigger(end(RunEnd::Interrupted)),
+        T::EndRetry => commit.trigger(end(RunEnd::retry(failure(), START, 9))),
+        T::EndFailed => commit.trigger(end(RunEnd::Failed(failure()))),
+        T::LeaseExpired if session.lease.is_none() && session.status.state == SessionState::Initializing => {
+            return Ok(None);
+        }
+        T::LeaseExpired => commit.trigger(Trigger::LeaseExpired(session.epoch)),
+        T::ResolveAction => commit.event(NewEvent::of(&answer)),
+        T::ActionTimeout => commit.trigger(Trigger::ActionTimeout("question".parse()?)),
+        T::Interrupt => commit.event(NewEvent::interrupt()),
+        T::Suspend => commit.trigger(Trigger::Suspend(Reason::Inactivity)),
+        T::ForceSuspend => commit.trigger(Trigger::ForceSuspend(Reason::Inactivity)),
+        T::Resume => commit.trigger(Trigger::Resume),
+        T::Fail => commit.trigger(Trigger::Fail(failure())),
+        T::Recover => commit.trigger(Trigger::Recover),
+        T::Archive => commit.trigger(Trigger::Archive),
+        T::Unarchive => commit.trigger(Trigger::Unarchive),
+        T::Terminate => commit.trigger(Trigger::Terminate(Reason::Expired)),
+        T::Delete => commit.trigger(Trigger::Delete(Reason::Collected)),
+        T::Clear => commit.event(NewEvent::history_cleared()),
+        _ => return Ok(None),
+    }))
+}
+
+/// R04, N05: what the table allows leads where it says; what it does not is `InvalidTransition` from that state, and
+/// changes nothing. A tombstone says `Deleted`.
+async fn r04_n05_every_trigger_in_every_state_does_what_the_table_says(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    for state in SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Newer) {
+        for kind in TriggerKind::ALL.iter().copied() {
+            let (session, run) = in_state(stage, &storage, workspace, state).await?;
+            let commit = stage.seal(&session);
+            let commit = if session.lease.is_some() { commit.fence(run, session.epoch) } else { commit };
+            let Some(commit) = asked(kind, commit, &session, stage.effects.new_run_id())? else { continue };
+            let what = format!("{kind} in {state}");
+            let result = storage.sessions.commit(commit).await;
+            let now = storage.sessions.load(session.id).await?;
+            match (target(state, kind), result) {
+                (Some(to), Ok(done)) => {
+                    same("the record, against the answer", &now, &done.session)?;
+                    let expected = match to {
+                        Target::To(to) => Some(to),
+                        Target::Stay | Target::Already => Some(state),
+                        _ => None,
+                    };
+                    if let Some(expected) = expected {
+                        same(&what, &now.status.state, &expected)?;
+                    }
+                    if to == Target::Already {
+                        same(&what, &now, &session)?;
+                    }
+                }
+                (None, Err(error)) => {
+                    let right = match error.kind() {
+                        ErrorKind::InvalidTransition { from, .. } => *from == state,
+                        ErrorKind::Deleted => state == SessionState::Deleted,
+                        // Whoever wants to run or prepare it is told who does.
+                        ErrorKind::Busy { .. } => kind == TriggerKind::BeginRun && session.lease.is_some(),
+                        _ => false,
+                    };
+                    holds_for(format_args!("{what} is an InvalidTransition from there"), &error, right)?;
+                    same(&what, &now, &session)?;
+                }
+                (allowed, result) => {
+                    return Err(Failure::new(what, format!("{allowed:?}"), format!("{result:?}")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The record that a log folds into.
+pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Session> {
+    let Some((first, rest)) = events.split_first() else {
+        return Err(Failure::new("a log", "at least one event", "none"));
+    };
+    let mut session = Session::begin(id, first)?;
+    for event in rest {
+        session.apply(event)?;
+    }
+    Ok(session)
+}
+
+/// O06: the record that a store keeps, and answers with, is what its log folds into, in every state.
+async fn o06_a_record_is_the_fold_of_its_log(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    for state in SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Newer) {
+        let (session, _) = in_state(stage, &storage, workspace, state).await?;
+        let events = own_events(&storage, session.id, 3).await?;
+        same(format_args!("the fold of a log that is {state}"), &fold(session.id, &events)?, &session)?;
+    }
+    Ok(())
+}
+
+/// R05: what arrives while a session is prepared is kept, and served once it is ready.
+async fn r05_inputs_before_it_is_ready_are_kept_and_served(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    let (session, _) = in_state(stage, &storage, workspace, SessionState::Initializing).await?;
+    let first = stage.say(&storage, &session, "one").await?.session;
+    let second = stage.say(&storage, &first, "two").await?.session;
+    same("the state", &second.status.state, &SessionState::Initializing)?;
+    storage = stage.reopen(storage).await?;
+    let ready = storage.sessions.commit(stage.seal(&second).trigger(Trigger::Ready)).await?.session;
+    same("the state once ready", &ready.status.to_string().as_str(), &"queued (input)")?;
+    same("what waits", &(ready.pending, ready.last_input), &(2, second.head))
+}
+
+async fn run_once(
+    stage: &Stage,
+    storage: &Storage,
+    session: &Session,
+    end: RunEnd,
+) -> Checked<(Session, Session)> {
+    let run = stage.effects.new_run_id();
+    let begin = Trigger::BeginRun(LeaseRequest::new("holder", run));
+    let running = storage.sessions.commit(stage.seal(session).trigger(begin)).await?.session;
+    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(end));
+    let ended = storage.sessions.commit(end).await?.session;
+    Ok((running, ended))
+}
+
+/// R10, O05: a run takes up the inputs that are there when it begins or takes more; what it took is done with when it
+/// ends, what came later waits for the next; also after reopening.
+async fn r10_o05_what_was_handled_is_never_handed_out_again(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let (running, run) = stage.begin_run(&storage, &session, "one").await?;
+    same("what the run took", &running.taken, &running.last_input)?;
+    let two = stage.say(&storage, &running, "two").await?.session;
+    same("what it has not taken", &(two.taken, two.arrived, two.pending), &(running.taken, 1, 2))?;
+    let taken = storage.sessions.commit(stage.seal_run(&two, run).trigger(Trigger::Take)).await?.session;
+    same("what it took then", &(taken.taken, taken.arrived), &(two.last_input, 0))?;
+    let three = stage.say(&storage, &taken, "three").await?.session;
+    storage = stage.reopen(storage).await?;
+    let end = stage.seal_run(&three, run).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let ended = storage.sessions.commit(end).await?.session;
+    same("what is done with", &(ended.handled, ended.pending), &(two.last_input, 1))?;
+    same("the state", &ended.status.to_string().as_str(), &"queued (follow_up)")?;
+    let (running, idle) = run_once(stage, &storage, &ended, RunEnd::Completed(Reason::EndTurn)).await?;
+    same("what the next run took", &(running.handled, running.taken), &(two.last_input, three.last_input))?;
+    same("what waits at the end", &(idle.pending, idle.status.state), &(0, SessionState::Idle))?;
+    let begin = Trigger::BeginRun(LeaseRequest::new("holder", stage.effects.new_run_id()));
+    let result = storage.sessions.commit(stage.seal(&idle).trigger(begin)).await;
+    refused!("a run with nothing to do", result, ErrorKind::InvalidTransition { .. })?;
+    Ok(())
+}
+
+/// R10, O05: the input of a run that is to be tried again, or whose holder was lost, is offered again; not before its
+/// time, and not for ever.
+async fn r10_o05_a_run_that_failed_leaves_its_input_open(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let failure = RunFailure::new(Reason::RunError, "the model is away");
+    let mut now = stage.say(&storage, &session, "work").await?.session;
+    for attempt in 1..=3u32 {
+        let end = RunEnd::retry(failure.clone(), START, 3);
+        let (_, ended) = run_once(stage, &storage, &now, end).await?;
+        same("how often it failed", &ended.attempts, &attempt)?;
+        same("what waits", &(ended.pending, ended.handled), &(1, Seq::ZERO))?;
+        same("why", &ended.failure, &Some(failure.clone()))?;
+        let state = if attempt < 3 { SessionState::Queued } else { SessionState::Failed };
+        same("the state", &ended.status.state, &state)?;
+        now = ended;
+    }
+    let now = storage.sessions.commit(stage.seal(&now).trigger(Trigger::Recover)).await?.session;
+    same("after recovering", &(now.attempts, now.pending, now.status.state), &(0, 1, SessionState::Queued))?;
+    let later = START.plus_micros(86_400_000_000);
+    let (_, backed_off) = run_once(stage, &storage, &now, RunEnd::retry(failure, later, 9)).await?;
+    let begin = |at| {
+        let mut commit = stage.seal(&backed_off);
+        commit.at = at;
+        commit.trigger(Trigger::BeginRun(LeaseRequest::new("holder", stage.effects.new_run_id())))
+    };
+    let result = storage.sessions.commit(begin(START)).await;
+    refused!("a run before its time", result, ErrorKind::InvalidTransition { .. })?;
+    let running = storage.sessions.commit(begin(later)).await?.session;
+    let lost = stage.seal(&running).trigger(Trigger::LeaseExpired(running.epoch));
+    let lost = storage.sessions.commit(lost).await?.session;
+    same(
+        "after the holder was lost",
+        &(lost.pending, lost.status.to_string().as_str()),
+        &(1, "queued (lease_lost)"),
+    )
+}
+
+/// R12: what failed, and why, is kept in words until it is recovered from; meanwhile nothing is said to it.
+async fn r12_a_failure_is_kept_until_it_is_recovered_from(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    for class in [Reason::RunError, Reason::ResourceError, Reason::SystemError, Reason::StorageCorrupt] {
+        let session = stage.new_session(&storage).await?;
+        let failure = RunFailure::new(class, "위험: \"disk\"\n\u{1}");
+        let fail = stage.seal(&session).trigger(Trigger::Fail(failure.clone()));
+        let failed = storage.sessions.commit(fail).await?.session;
+        storage = stage.reopen(storage).await?;
+        same("what is kept", &storage.sessions.load(session.id).await?.failure, &Some(failure))?;
+        same("the reason", &failed.status.reason, &class)?;
+        let result = storage.sessions.commit(stage.seal(&failed).event(NewEvent::user_message("hi"))).await;
+        refused!("a message", result, ErrorKind::InvalidTransition { from: SessionState::Failed, .. })?;
+        let recovered = storage.sessions.commit(stage.seal(&failed).trigger(Trigger::Recover)).await?.session;
+        let expected =
+            if class == Reason::ResourceError { SessionState::Initializing } else { SessionState::Idle };
+        same("after recovering", &(recovered.status.state, recovered.failure), &(expected, None))?;
+    }
+    Ok(())
+}
+
+fn answer(action: &str) -> Checked<NewEvent> {
+    Ok(NewEvent::of(&Body::UserToolConfirmation(ToolConfirmation::new(action.parse()?, Decision::Allow))))
+}
+
+/// O07: a question is stored with the state; an answer to another is refused, the matching one resumes, and a second
+/// one is refused.
+async fn o07_only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    let (waiting, _) = in_state(stage, &storage, workspace, SessionState::RequiresAction).await?;
+    storage = stage.reopen(storage).await?;
+    let now = storage.sessions.load(waiting.id).await?;
+    let question = now.action.as_ref().map(|action| (action.id.to_string(), action.question.clone()));
+    same("the question", &question, &Some(("question".to_owned(), "Really?".to_owned())))?;
+    let wrong = storage.sessions.commit(stage.seal(&now).event(answer("another")?)).await;
+    refused!("an answer to another question", wrong, ErrorKind::InvalidInput)?;
+    same("the session", &storage.sessions.load(waiting.id).await?, &now)?;
+    let said = stage.say(&storage, &now, "a message is no answer").await?.session;
+    same("the state", &said.status.state, &SessionState::RequiresAction)?;
+    let resumed = storage.sessions.commit(stage.seal(&said).event(answer("question")?)).await?.session;
+    same("the state", &resumed.status.to_string().as_str(), &"queued (action_resolved)")?;
+    same("the question", &resumed.action, &None)?;
+    let again = storage.sessions.commit(stage.seal(&resumed).event(answer("question")?)).await;
+    refused!("a second answer", again, ErrorKind::InvalidTransition { .. })?;
+    Ok(())
+}
+
+/// O07: a session that is set aside while it waits still waits when it goes on; a question is given up when told so.
+async fn o07_a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    let (waiting, _) = in_state(stage, &storage, workspace, SessionState::RequiresAction).await?;
+    let pause = stage.seal(&waiting).trigger(Trigger::Suspend(Reason::UserPaused));
+    let paused = storage.sessions.commit(pause).await?.session;
+    let resumed = storage.sessions.commit(stage.seal(&paused).trigger(Trigger::Resume)).await?.session;
+    same("what it waits for", &resumed.action, &waiting.action)?;
+    same("the state", &resumed.status, &waiting.status)?;
+    let other: ActionId = "another".parse()?;
+    let timeout = storage.sessions.commit(stage.seal(&resumed).trigger(Trigger::ActionTimeout(other))).await;
+    refused!("giving up another question", timeout, ErrorKind::InvalidInput)?;
+    let timeout = stage.seal(&resumed).trigger(Trigger::ActionTimeout("question".parse()?));
+    let given_up = storage.sessions.commit(timeout).await?.session;
+    same("the state", &given_up.status.to_string().as_str(), &"queued (action_timed_out)")?;
+    same("what it waits for", &given_up.action, &None)
+}
+
+/// O08: an interrupt closes the question, the inputs and the wakes that waited, and is recorded.
+async fn o08_an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    for state in [SessionState::Queued, SessionState::RequiresAction] {
+        let (session, _) = in_state(stage, &storage, workspace, state).await?;
+        let more = stage
+            .seal(&session)
+            .event(NewEvent::user_message("more"))
+            .event(NewEvent::wake_scheduled(Wake::new("daily", START)));
+        let more = storage.sessions.commit(more).await?.session;
+        let note = NewEvent::of(&Body::UserInterrupt(Note::new("enough")));
+        let done = storage.sessions.commit(stage.seal(&more).event(note)).await?.session;
+        same("the state", &done.status.to_string().as_str(), &"idle (interrupted)")?;
+        same("what waits", &(done.pending, done.wakes.len(), done.action), &(0, 0, None))?;
+        let last = own_events(&storage, session.id, 100).await?.pop();
+        same("the last event", &last.map(|event| event.kind), &Some(agent_core::EventType::USER_INTERRUPT))?;
+    }
+    Ok(())
+}
+
+/// O08: while a run is at work an interrupt is recorded and asks it to end; the run goes on until it does.
+async fn o08_an_interrupt_asks_a_run_to_end(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let session = stage.new_session(&handles[0]).await?;
+    let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;
+    let asked = handles[1].sessions.commit(stage.seal(&running).event(NewEvent::interrupt())).await?.session;
+    same("the state", &asked.status.state, &SessionState::Running)?;
+    same("what is asked", &asked.requested, &Some(agent_core::session::Request::Cancel))?;
+    let part = stage.seal_run(&asked, run).event(NewEvent::agent_message("so far"));
+    let part = handles[0].sessions.commit(part).await?.session;
+    let end = stage.seal_run(&part, run).trigger(Trigger::EndRun(RunEnd::Interrupted));
+    let ended = handles[0].sessions.commit(end).await?.session;
+    same("the state", &ended.status.to_string().as_str(), &"idle (interrupted)")?;
+    same("what is asked", &ended.requested, &None)
+}
+
+/// O22: a run that ends in whatever way leaves no call and no span open: each gets exactly one end, which says that it
+/// was interrupted.
+async fn o22_open_calls_and_spans_get_one_end_each(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for how in 0..4 {
+        let session = stage.new_session(&storage).await?;
+        let (running, run) = stage.begin_run(&storage, &session, "work").await?;
+        let mut commit = stage.seal_run(&running, run);
+        for n in 0..3 {
+            let span = SpanStarted::new(format!("span {n}").parse()?, "tool");
+            commit = commit.event(NewEvent::of(&Body::SpanStarted(span))).event(NewEvent::tool_use(
+                format!("call {n}").parse()?,
+                "ls",
+                RawJson::empty_object(),
+            ));
+        }
+        let done = NewEvent::tool_result("call 1".parse()?, ToolOutcome::Ok, RawJson::empty_object());
+        let open = storage.sessions.commit(commit.event(done)).await?.session;
+        same("open", &(open.open_calls.len(), open.open_spans.len()), &(2, 3))?;
+        let failure = RunFailure::new(Reason::RunError, "the model is away");
+        let end = match how {
+            0 => stage.seal_run(&open, run).trigger(Trigger::EndRun(RunEnd::Failed(failure))),
+            1 => stage.seal_run(&open, run).trigger(Trigger::EndRun(RunEnd::Interrupted)),
+            2 => stage.seal(&open).trigger(Trigger::LeaseExpired(open.epoch)),
+            _ => stage.seal(&open).trigger(Trigger::Terminate(Reason::AdminEnded)),
+        };
+        let ended = storage.sessions.commit(end).await?.session;
+        same("open at the end", &(ended.open_calls, ended.open_spans), &(vec![], vec![]))?;
+        let mut outcomes = Vec::new();
+        for event in own_events(&storage, session.id, 100).await? {
+            match event.body()? {
+                Body::AgentToolResult(result) => outcomes.push((result.call.to_string(), result.outcome)),
+                Body::SpanCompleted(span) => outcomes.push((span.span.to_string(), span.outcome)),
+                _ => {}
+            }
+        }
+        outcomes.sort();
+        let cut = ToolOutcome::Interrupted;
+        let expected = [
+            ("call 0", cut),
+            ("call 1", ToolOutcome::Ok),
+            ("call 2", cut),
+            ("span 0", cut),
+            ("span 1", cut),
+            ("span 2", cut),
+        ];
+        same("the ends", &outcomes, &expected.map(|(name, outcome)| (name.to_owned(), outcome)).to_vec())?;
+    }
+    Ok(())
+}
+
+/// N05: a session that was ended is read, listed and forked, and takes no message, run or resumption.
+async fn n05_a_session_that_is_over_takes_nothing_more(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    let (over, _) = in_state(stage, &storage, workspace, SessionState::Terminated).await?;
+    let run = LeaseRequest::new("holder", stage.effects.new_run_id());
+    for commit in [
+        stage.seal(&over).event(NewEvent::user_message("one more thing")),
+        stage.seal(&over).event(NewEvent::agent_message("and")),
+        stage.seal(&over).event(NewEvent::system_prompt("be")),
+        stage.seal(&over).trigger(Trigger::BeginRun(run)),
+        stage.seal(&over).trigger(Trigger::Resume),
+        stage.seal(&over).trigger(Trigger::Recover),
+    ] {
+        let result = storage.sessions.commit(commit).await;
+        refused!("a step", result, ErrorKind::InvalidTransition { from: SessionState::Terminated, .. })?;
+    }
+    same("the session", &storage.sessions.load(over.id).await?, &over)?;
+    let titled = agent_core::Patch::new().title(agent_core::Title::by_user("Done"));
+    let titled = storage.sessions.commit(stage.seal(&over).event(NewEvent::updated(titled))).await?.session;
+    same("what is said of it can still change", &titled.status, &over.status)?;
+    let fork = agent_core::SessionStoreExt::fork(&*storage.sessions, &stage.effects, over.id, None).await?;
+    stage.say(&storage, &fork, "in a fork it goes on").await.map(drop)
+}
