@@ -111,8 +111,8 @@ impl SessionHandle {
     /// [outcome](crate::Error::write_outcome) is unknown.
     #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
-        self.touch().await;
-        match self.begin(Some(input.into()), None).await? {
+        let ((), begun) = tokio::join!(self.touch(), self.begin(Some(input.into()), None));
+        match begun? {
             Begun::Run(run) => Ok(run),
             Begun::Waiting(seq) => {
                 let now = self.snapshot();

@@ -5,9 +5,9 @@ use tracing::warn;
 use crate::binding::BindingQuery;
 use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{DeviceId, WorkspaceId};
+use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::page::Page;
-use crate::session::{Actor, Expect, NewSession, Patch, Session, SessionStoreExt};
+use crate::session::{Actor, Expect, NewSession, Patch, Session, SessionState, SessionStoreExt};
 use crate::storage::Storage;
 use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStoreExt};
 use crate::{Binding, RawFields};
@@ -240,13 +240,25 @@ impl WorkspaceManager {
         id: WorkspaceId,
         mut change: impl FnMut(&mut Workspace) + Send,
     ) -> Result<Workspace> {
+        let kept = |workspace: &mut Workspace| {
+            let main = workspace.main_session;
+            change(workspace);
+            workspace.main_session = main;
+        };
+        self.change(id, kept).await
+    }
+
+    async fn change(
+        &self,
+        id: WorkspaceId,
+        mut change: impl FnMut(&mut Workspace) + Send,
+    ) -> Result<Workspace> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let now = self.storage.workspaces.load(id).await?;
             let mut next = now.clone();
             change(&mut next);
             next.id = now.id;
-            next.main_session = now.main_session;
             next.created_at = now.created_at;
             next.last_accessed = now.last_accessed;
             next.revision = now.revision;
@@ -295,24 +307,65 @@ impl WorkspaceManager {
         self.storage.bindings.list(query).await
     }
 
-    /// The main session of a workspace, created where it is not there yet.
+    /// The main session of a workspace, created where it is not there yet. Where it was deleted, a new one takes its
+    /// place, so that the workspace stays of use.
     ///
     /// # Errors
     ///
     /// Those of the store.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
-        let id = workspace.main_session;
+        let (id, mut main) = (workspace.id, workspace.main_session);
+        for _ in 0..ATTEMPTS {
+            let session = self.session_or_new(NewSession::new(main, id)).await?;
+            if session.status.state != SessionState::Deleted {
+                return Ok(session);
+            }
+            warn!(workspace = %id, session = %main, "the main session was deleted; a new one takes its place");
+            let next = self.effects.new_session_id();
+            let replace = |workspace: &mut Workspace| {
+                if workspace.main_session == main {
+                    workspace.main_session = next;
+                }
+            };
+            main = self.change(id, replace).await?.main_session;
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the main session of workspace {id} keeps changing; try again"),
+        ))
+    }
+
+    async fn session_or_new(&self, new: NewSession) -> Result<Session> {
+        let id = new.id;
         match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             other => return other,
         }
-        let new = NewSession::new(id, workspace.id);
         match self.storage.sessions.create(&self.effects, new).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
                 self.storage.sessions.load(id).await
             }
             other => other,
         }
+    }
+
+    /// Makes another session of a workspace its main one.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`; `InvalidInput` for a session of another workspace.
+    pub async fn set_main_session(&self, id: WorkspaceId, session: SessionId) -> Result<Workspace> {
+        let record = self.storage.sessions.load(session).await?;
+        if record.status.state == SessionState::Deleted {
+            return Err(Error::new(ErrorKind::Deleted, format!("session {session} was deleted")));
+        }
+        if record.workspace != id {
+            return Err(Error::invalid(format!(
+                "session {session} belongs to workspace {}, not to {id}",
+                record.workspace
+            )));
+        }
+        self.change(id, |workspace| workspace.main_session = session).await
     }
 
     /// A further session in a workspace that exists.

@@ -1,5 +1,6 @@
 //! Tools that need an answer: a person's permission, or a result that somebody outside delivers.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;

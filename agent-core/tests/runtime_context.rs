@@ -1,5 +1,6 @@
 //! What a model is given: pair-safe, within its limits, from any history.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;
@@ -187,7 +188,7 @@ fn context(store: &Canned, session: &Session, limits: ContextLimits) -> ModelCon
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
     /// limits, and starts with what a person said.
@@ -199,9 +200,11 @@ proptest! {
     ) {
         let (store, session) = canned(&pieces);
         let limits = ContextLimits::new(most, bytes).tool_output_bytes(30);
-        let context = context(&store, &session, limits);
+        let mut context = context(&store, &session, limits);
         let messages = context.messages();
         validate(&messages);
+        context.trim();
+        validate(&context.messages());
         prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
         if context.is_cut() && session.taken > Seq::ZERO {
             prop_assert!(matches!(messages.first(), Some(ModelMessage::User(_))), "{:?}", messages.first());
@@ -310,6 +313,68 @@ async fn a29_a_huge_question_is_shortened_at_characters() {
         assert!(text.len() < 1100, "{name}: {}", text.len());
         assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
         assert!(text.contains("bytes left out"), "{name}");
+    }
+}
+
+/// Peers 14: what a person says while calls are open stands behind their results; calls of one answer stay one message.
+#[test]
+fn a29_what_comes_between_a_call_and_its_result_follows_the_pair() {
+    let pieces = [
+        Piece::User("first".to_owned(), true),
+        Piece::Agent("I look".to_owned()),
+        Piece::Call(1),
+        Piece::Call(2),
+        Piece::Result(2, "two".to_owned()),
+        Piece::User("second".to_owned(), true),
+        Piece::Injected("note".to_owned()),
+        Piece::Result(1, "one".to_owned()),
+        Piece::Result(1, "again".to_owned()),
+        Piece::Agent("seen".to_owned()),
+        Piece::Call(1),
+    ];
+    let pieces: Vec<_> = pieces.into_iter().enumerate().map(|(n, piece)| (piece, n == 2 || n == 3)).collect();
+    let (store, session) = canned(&pieces);
+    let messages = context(&store, &session, ContextLimits::default()).messages();
+    validate(&messages);
+    let shapes: Vec<String> = messages
+        .iter()
+        .map(|message| match message {
+            ModelMessage::User(text) | ModelMessage::System(text) => text.clone(),
+            ModelMessage::Agent { text, calls, .. } => format!("{text}+{}", calls.len()),
+            ModelMessage::ToolResults(results) => {
+                results.iter().map(|result| result.output.as_str()).collect::<Vec<_>>().join(",")
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let interrupted = "interrupted, outcome unknown";
+    let expected = ["first", "I look+2", "one,two", "second", "note", "seen+0", "+1", interrupted];
+    assert_eq!(shapes, expected);
+}
+
+/// Peers 14: the newest exchange is given whole, also where it is larger than a page or all room.
+#[test]
+fn a29_the_newest_exchange_is_never_torn() {
+    for (calls, output) in [(60u8, 10usize), (20, 4000)] {
+        let mut pieces = vec![(Piece::User("old".to_owned(), true), false); 30];
+        pieces.push((Piece::User("do it".to_owned(), true), false));
+        pieces.push((Piece::Agent("I do".to_owned()), false));
+        pieces.extend((0..calls).map(|n| (Piece::Call(n), true)));
+        pieces.extend((0..calls).map(|n| (Piece::Result(n, "한".repeat(output)), false)));
+        let (store, session) = canned(&pieces);
+        let mut context = context(&store, &session, ContextLimits::new(3, 20_000).tool_output_bytes(12_000));
+        for trimmed in [false, true] {
+            if trimmed {
+                context.trim();
+            }
+            let messages = context.messages();
+            validate(&messages);
+            assert_eq!(messages[0], ModelMessage::User("do it".to_owned()));
+            let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{:?}", messages[2]) };
+            assert_eq!((messages.len(), results.len()), (3, usize::from(calls)));
+            let bytes: usize = messages.iter().map(ModelMessage::size_bytes).sum();
+            assert!(bytes < 26_000, "{bytes}");
+        }
     }
 }
 

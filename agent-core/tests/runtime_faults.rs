@@ -5,6 +5,8 @@
 
 mod runtime_common;
 
+use std::time::Duration;
+
 use agent_core::runtime::{
     Config, Gate, Persistence, RunOutcome, ScriptedProvider, StopReason, Turn, Update,
 };
@@ -64,6 +66,27 @@ async fn r12_a_failing_provider_leaves_the_session_usable() {
             "{name}"
         );
         check_log(&chat).await;
+    }
+}
+
+/// R12: a model that is silent for too long is given up; one that goes on saying something is not.
+#[tokio::test(start_paused = true)]
+async fn r12_a_silent_provider_is_given_up() {
+    for (name, storage) in storages() {
+        let second = Duration::from_secs(1);
+        let slow = (0..30).fold(Turn::new(), |turn, n| turn.wait(second * 9).text(format!("{n} ")));
+        let model = ScriptedProvider::new([slow, Turn::new().text("so").gate(&Gate::new())]);
+        let agent = agent_with(&storage, model, Config::default().model_silence(second * 10), []);
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        assert!(read(chat.prompt("1").await.unwrap()).await.0.ends_with("29 "), "{name}");
+        let (text, report) = read(chat.prompt("2").await.unwrap()).await;
+        let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {:?}", report.outcome) };
+        assert_eq!(
+            (text.as_str(), failure.text.as_str()),
+            ("so", "provider scripted was silent for 10s"),
+            "{name}"
+        );
+        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
     }
 }
 

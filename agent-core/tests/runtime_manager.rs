@@ -197,3 +197,34 @@ async fn a18_an_error_of_the_store_makes_no_workspace() {
         assert_eq!(under.bindings.resolve(&laptop).await.unwrap(), Some(id), "{name}: the binding stays");
     }
 }
+
+/// A31: a device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a31_a_deleted_main_session_is_replaced_by_one() {
+    for (name, storage) in storages() {
+        let agent = agent(&storage, EchoProvider::new());
+        let laptop = device("laptop");
+        let old = agent.open(&laptop).await.unwrap();
+        let workspace = old.snapshot().workspace;
+        old.delete().await.unwrap();
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                let (agent, laptop) = (agent.clone(), laptop.clone());
+                tokio::spawn(async move { agent.open(&laptop).await.unwrap().id() })
+            })
+            .collect();
+        let mut sessions = BTreeSet::new();
+        for task in tasks {
+            sessions.insert(task.await.unwrap());
+        }
+        assert_eq!(sessions.len(), 1, "{name}");
+        assert!(!sessions.contains(&old.id()), "{name}");
+
+        let side = agent.new_session(workspace, &agent_core::Patch::new()).await.unwrap();
+        agent.workspaces().set_main_session(workspace, side.id()).await.unwrap();
+        assert_eq!(agent.open(&laptop).await.unwrap().id(), side.id(), "{name}");
+        let elsewhere = agent.open(&device("phone")).await.unwrap().id();
+        let error = agent.workspaces().set_main_session(workspace, elsewhere).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
+    }
+}

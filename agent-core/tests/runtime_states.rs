@@ -1,5 +1,6 @@
 //! A session's way through its states, as a host sees it.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod runtime_common;
@@ -97,13 +98,17 @@ async fn o11_a_wake_is_at_most_one_run() {
         let chat = agent.open(&device("laptop")).await.unwrap();
         assert!(chat.wake().await.unwrap().is_none(), "{name}: nothing waits");
         let at = Timestamp::from_micros(60_000_000);
-        let wake = NewEvent::wake_scheduled(Wake::new("daily", at));
+        let mut wake = Wake::new("daily", at);
+        wake.note = "Water the plants.".to_owned();
+        let wake = NewEvent::wake_scheduled(wake);
         storage.sessions.append(agent.effects(), chat.id(), chat.snapshot().head, vec![wake]).await.unwrap();
         assert!(chat.wake().await.unwrap().is_none(), "{name}: not due yet");
         assert!(chat.wait_turn().await.unwrap().is_none(), "{name}: nor does it wait for that");
         clock.0.store(60_000_000, Ordering::SeqCst);
         let (text, report) = read(chat.wake().await.unwrap().unwrap()).await;
         assert_eq!((text.as_str(), report.status.state), ("due", SessionState::Idle), "{name}");
+        let told = "The scheduled wake \"daily\" is due. Water the plants.";
+        assert_eq!(model.requests()[0].messages, [ModelMessage::System(told.to_owned())], "{name}");
         assert!(chat.wake().await.unwrap().is_none(), "{name}: done once");
         assert_eq!(chat.refresh().await.unwrap().counts.runs, 1, "{name}");
         check_log(&chat).await;

@@ -161,6 +161,26 @@ async fn n05_r08_suspend_and_resume() {
     }
 }
 
+/// N05: a run that would go on with tools is set aside before the next one is called.
+#[tokio::test(start_paused = true)]
+async fn n05_suspend_ends_a_run_between_its_steps() {
+    for (name, storage) in storages() {
+        let gate = Gate::new();
+        let call = |turn: Turn| turn.call("c", "nothing", agent_core::RawJson::empty_object());
+        let model = ScriptedProvider::new([call(held_turn(&gate)), Turn::new().text("never")]);
+        let chat = agent(&storage, model.clone()).open(&device("laptop")).await.unwrap();
+        let mut run = chat.prompt("first").await.unwrap();
+        until_text(&mut run).await;
+        chat.suspend().await.unwrap();
+        gate.open();
+        assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
+        assert_eq!(model.requests().len(), 1, "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.status.state, now.open_calls.len()), (SessionState::Suspended, 0), "{name}");
+        check_log(&chat).await;
+    }
+}
+
 /// N05: archived and terminated sessions refuse inputs, and say why; nothing is stored.
 #[tokio::test]
 async fn n05_archived_and_terminated_sessions_refuse_prompts() {

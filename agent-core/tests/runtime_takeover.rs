@@ -176,7 +176,7 @@ async fn o12_a_live_holder_is_never_replaced() {
         let gate = Gate::new();
         let (chat, run) = held(&storage, "worker", &gate).await;
         let other = named(&storage, "other", ScriptedProvider::new([])).session(chat.id()).await.unwrap();
-        for _ in 0..20 {
+        for _ in 0..8 {
             tokio::time::sleep(TTL).await;
             assert!(other.wake().await.unwrap().is_none(), "{name}");
         }

@@ -3,14 +3,14 @@
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt, StreamExt};
+use tokio::time::timeout;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Shared;
 use crate::runtime::drive::Driver;
 use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, StopReason};
 use crate::runtime::run::Update;
 use crate::runtime::stop::Stopped;
-use crate::runtime::tools::isolated;
 use crate::transcript::ModelContext;
 
 /// What one answer of the model came to.
@@ -41,64 +41,61 @@ impl Driver {
             text: String::new(),
             thinking: String::new(),
             calls: Vec::new(),
-            end: AnswerEnd::Failed(failed_provider(&shared, "ended its answer without saying why")),
+            end: AnswerEnd::Done(StopReason::EndTurn),
         };
-        let generate = isolated(async { shared.provider().generate(request).await });
-        let stream = tokio::select! {
-            biased;
-            stopped = &mut self.stop => {
-                answer.end = AnswerEnd::Stopped(stopped);
-                return answer;
-            }
-            stream = generate => stream,
+        answer.end = match self.listen(&shared, request, &mut answer).await {
+            Ok(stop) => AnswerEnd::Done(stop),
+            Err(end) => end,
         };
-        let mut stream = match stream {
-            Some(Ok(stream)) => stream,
-            Some(Err(error)) => {
-                answer.end = AnswerEnd::Failed(error);
-                return answer;
-            }
-            None => {
-                answer.end = AnswerEnd::Failed(failed_provider(&shared, "panicked"));
-                return answer;
-            }
-        };
+        answer
+    }
+
+    async fn listen(
+        &mut self,
+        shared: &Shared,
+        request: ModelRequest,
+        answer: &mut Answer,
+    ) -> Result<StopReason, AnswerEnd> {
+        let generate = async { shared.provider().generate(request).await };
+        let mut stream = self.heard(shared, generate).await??;
         loop {
-            let next = AssertUnwindSafe(stream.next()).catch_unwind();
-            let event = tokio::select! {
-                biased;
-                stopped = &mut self.stop => {
-                    answer.end = AnswerEnd::Stopped(stopped);
-                    return answer;
-                }
-                event = next => event,
-            };
-            match event {
-                Ok(Some(Ok(ModelEvent::Text(text)))) => {
+            match self.heard(shared, stream.next()).await?.transpose()? {
+                Some(ModelEvent::Text(text)) => {
                     answer.text.push_str(&text);
                     self.send(Update::Text(text));
                 }
-                Ok(Some(Ok(ModelEvent::Thinking(text)))) => {
+                Some(ModelEvent::Thinking(text)) => {
                     answer.thinking.push_str(&text);
                     self.send(Update::Thinking(text));
                 }
-                Ok(Some(Ok(ModelEvent::ToolUse(call)))) => answer.calls.push(call),
-                Ok(Some(Ok(ModelEvent::Done { stop, usage }))) => {
+                Some(ModelEvent::ToolUse(call)) => answer.calls.push(call),
+                Some(ModelEvent::Done { stop, usage }) => {
                     self.usage = self.usage.plus(usage);
-                    answer.end = AnswerEnd::Done(stop);
-                    return answer;
+                    return Ok(stop);
                 }
-                Ok(Some(Err(error))) => {
-                    answer.end = AnswerEnd::Failed(error);
-                    return answer;
-                }
-                Ok(None) => return answer,
-                Err(_) => {
-                    answer.end = AnswerEnd::Failed(failed_provider(&shared, "panicked"));
-                    return answer;
-                }
+                None => return Err(failed_provider(shared, "ended its answer without saying why").into()),
             }
         }
+    }
+
+    /// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.
+    async fn heard<T>(&mut self, shared: &Shared, work: impl Future<Output = T>) -> Result<T, AnswerEnd> {
+        let silence = shared.config.limits.model_silence;
+        tokio::select! {
+            biased;
+            stopped = &mut self.stop => Err(AnswerEnd::Stopped(stopped)),
+            heard = timeout(silence, AssertUnwindSafe(work).catch_unwind()) => match heard {
+                Ok(Ok(heard)) => Ok(heard),
+                Ok(Err(_)) => Err(failed_provider(shared, "panicked").into()),
+                Err(_) => Err(failed_provider(shared, &format!("was silent for {silence:?}")).into()),
+            },
+        }
+    }
+}
+
+impl From<Error> for AnswerEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Limits {
     pub tool_calls: u32,
     /// How long one tool call may take.
     pub tool_timeout: Duration,
+    /// How long the model may be silent before it is given up.
+    pub model_silence: Duration,
     /// The most tokens that the model may answer with, where that is limited.
     pub max_tokens: Option<u32>,
     /// What of the history the model is given.
@@ -58,6 +60,7 @@ impl Default for Limits {
             turns: 50,
             tool_calls: 200,
             tool_timeout: Duration::from_secs(120),
+            model_silence: Duration::from_secs(600),
             max_tokens: None,
             context: ContextLimits::default(),
         }
@@ -145,6 +148,13 @@ impl Config {
         self
     }
 
+    /// Sets how long the model may be silent before it is given up.
+    #[must_use]
+    pub fn model_silence(mut self, time: Duration) -> Self {
+        self.limits.model_silence = time;
+        self
+    }
+
     /// Sets what of the history the model is given.
     #[must_use]
     pub fn context(mut self, limits: ContextLimits) -> Self {
@@ -194,6 +204,7 @@ impl Config {
         for (noun, nothing) in [
             ("model calls in a run", self.limits.turns == 0),
             ("time for a tool call", self.limits.tool_timeout.is_zero()),
+            ("time for the model", self.limits.model_silence.is_zero()),
             ("messages for the model", self.limits.context.messages == 0),
             ("bytes for the model", self.limits.context.bytes == 0),
         ] {

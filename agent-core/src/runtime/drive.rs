@@ -1,5 +1,6 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
 use crate::session::{
     Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, Session, SessionStoreExt,
-    ToolOutcome, Trigger,
+    SystemMessage, ToolOutcome, Trigger,
 };
 use crate::transcript::ModelContext;
 
@@ -158,6 +159,7 @@ impl Driver {
         if config.spans {
             self.prelude.extend(spans::started(&self.run.to_string(), "run"));
         }
+        self.tell_wakes(&mut context);
         let mut text = String::new();
         if !self.session.open_calls.is_empty() {
             let after = self.answered_calls(&mut context).await?;
@@ -202,6 +204,19 @@ impl Driver {
             }
         }
         Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Completed(Reason::MaxTurns) })
+    }
+
+    /// Tells the model which wakes the run is for; without that it would be asked nothing.
+    fn tell_wakes(&mut self, context: &mut ModelContext) {
+        let Some(since) = self.session.lease.as_ref().map(|lease| lease.since) else { return };
+        let mut due: Vec<_> = self.session.wakes.iter().filter(|wake| wake.at <= since).collect();
+        due.sort_by_key(|wake| (Reverse(wake.priority), wake.at));
+        for wake in due {
+            let text = format!("The scheduled wake {:?} is due. {}", wake.key, wake.note);
+            let body = Body::SystemMessage(SystemMessage::injected(text.trim_end()));
+            self.prelude.push(NewEvent::of(&body).with_actor(Actor::SYSTEM));
+            context.push(body, CommitId::from_uuid(*self.run.as_uuid()));
+        }
     }
 
     /// Whether the run is to end before its next step: asked here, or by the record.

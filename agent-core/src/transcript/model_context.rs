@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{ErrorKind, Result};
 use crate::id::{CommitId, Seq};
 use crate::page::Damaged;
+use crate::session::record::OPEN_CALLS_MAX;
 use crate::session::{Body, CallId, Event, ReadEvents, Session, SessionStore, SessionStoreExt};
 use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
 
@@ -101,10 +102,12 @@ impl ModelContext {
         let first =
             ReadEvents::last(64).after(session.visible_from).max_bytes(self.limits.bytes.min(1 << 20));
         let mut next = Some(first.before(session.head.next()));
-        // The commit of the oldest part, where that is not the commit's first event.
+        // The commit of the oldest part, where that is a call whose message may begin before it.
         let mut inside = None;
         while let Some(read) = next {
-            if self.is_full() {
+            // The newest exchange is read to its beginning, also beyond the limits, but not without end.
+            let whole = inside.is_none() && self.has_newest_exchange();
+            if self.is_full() && (whole || self.is_far_beyond()) {
                 self.cut = true;
                 break;
             }
@@ -123,9 +126,10 @@ impl ModelContext {
                 }
                 // What cannot be read as its type is left out for the model, and stays in the log.
                 if let Ok(Some(part)) = self.part(event) {
+                    let follows = event.n > 1 && matches!(part, Part::Call { .. });
+                    inside = follows.then_some(event.commit);
                     self.bytes += part.size_bytes();
                     self.parts.push_front(part);
-                    inside = (event.n > 1).then_some(event.commit);
                 }
             }
             self.damaged.extend(page.damaged);
@@ -157,6 +161,31 @@ impl ModelContext {
 
     fn is_full(&self) -> bool {
         self.bytes >= self.limits.bytes || self.count() >= self.limits.messages
+    }
+
+    fn is_far_beyond(&self) -> bool {
+        let calls = self.limits.tool_output_bytes.saturating_mul(OPEN_CALLS_MAX);
+        self.bytes >= self.limits.bytes.saturating_mul(8).saturating_add(calls)
+            || self.parts.len() >= self.limits.messages.saturating_mul(8).saturating_add(1024)
+    }
+
+    /// Whether the call of the newest result is there.
+    fn has_newest_exchange(&self) -> bool {
+        let newest = self.parts.iter().rev().find_map(|part| match part {
+            Part::Result(result) => Some(&result.call),
+            _ => None,
+        });
+        newest.is_none_or(|call| self.has_call(call))
+    }
+
+    /// Where the newest message of the agent begins, or the last part.
+    fn newest_exchange(&self) -> usize {
+        let last = self.parts.len().saturating_sub(1);
+        let said = |part: &Part| matches!(part, Part::Agent { .. } | Part::Call { .. });
+        let Some(newest) = self.parts.iter().rposition(said) else { return last };
+        let Some(Part::Call { commit, .. }) = self.parts.get(newest) else { return newest };
+        let same = |part: &Part| matches!(part, Part::Agent { commit: c, .. } | Part::Call { commit: c, .. } if c == commit);
+        self.parts.iter().position(same).unwrap_or(newest)
     }
 
     /// How many messages the parts come to, at most.
@@ -205,6 +234,9 @@ impl ModelContext {
     /// with what a person said, wherever a person said anything.
     pub fn messages(&self) -> Vec<ModelMessage> {
         let mut blocks = assemble(&self.parts, self.taken);
+        if let Some(newest) = blocks.last_mut() {
+            shrink(newest, self.limits.bytes);
+        }
         let (mut count, mut bytes) = (0, 0);
         let mut from = blocks.len();
         for (at, block) in blocks.iter().enumerate().rev() {
@@ -231,11 +263,11 @@ impl ModelContext {
     }
 
     /// Drops what no longer fits, so that a long run does not grow.
-    pub(crate) fn trim(&mut self) {
-        let slack = 2;
-        while self.parts.len() > 1
-            && (self.count() > self.limits.messages * slack || self.bytes > self.limits.bytes * slack)
-        {
+    #[doc(hidden)]
+    pub fn trim(&mut self) {
+        let kept = self.parts.len() - self.newest_exchange().min(self.parts.len());
+        let (most, bytes) = (self.limits.messages.saturating_mul(2), self.limits.bytes.saturating_mul(2));
+        while self.parts.len() > kept && (self.count() > most || self.bytes > bytes) {
             self.cut = true;
             match self.drop_oldest() {
                 Some(input @ Part::Input { .. }) => self.asked = Some(input),
@@ -249,6 +281,21 @@ impl ModelContext {
     pub(crate) fn system_or(&self, default: Option<&str>) -> Option<String> {
         let text = self.system.as_deref().or(default)?;
         Some(shortened(text.to_owned(), self.limits.bytes))
+    }
+}
+
+/// Shortens the results of an exchange that is larger than all room.
+fn shrink(block: &mut Block, most: usize) {
+    if size(block) <= most {
+        return;
+    }
+    for message in block {
+        if let ModelMessage::ToolResults(results) = message {
+            let each = (most / results.len().max(1)).max(256);
+            for result in results {
+                result.output = shortened(std::mem::take(&mut result.output), each);
+            }
+        }
     }
 }
 
