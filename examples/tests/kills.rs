@@ -22,7 +22,7 @@ use common::{Chat, Dice, check, found, storage};
 use futures::TryStreamExt;
 use tokio::time::sleep;
 
-/// A22, A29, R06, R10, O02, O13, O27, X02: a chat is killed while its answer streams. The message is there; the run is
+/// A22, A29, R06, R10, O02, O27, X02: a chat is killed while its answer streams. The message is there; the run is
 /// closed when the next one begins; nothing is doubled.
 #[tokio::test]
 async fn a29_o27_killed_while_an_answer_streams() {
