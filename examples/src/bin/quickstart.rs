@@ -14,6 +14,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     let chat = agent.open(&"laptop".parse()?).await?;
     let answer = chat.prompt("Hello").await?.finish().await?;
-    println!("{}, for the {}th time", answer.text, chat.refresh().await?.counts.user);
+    println!("{} ({} messages so far)", answer.text, chat.refresh().await?.counts.messages());
     Ok(())
 }
