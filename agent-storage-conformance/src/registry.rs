@@ -33,6 +33,8 @@ pub enum Contract {
     Machine,
     /// What is stored comes back byte for byte.
     Content,
+    /// Random sequences of operations give what the in-memory reference gives.
+    Sequences,
     /// Lists: order, filters, pages.
     Lists,
     /// Forks, children, and the history across them.
@@ -74,6 +76,7 @@ impl Contract {
             Self::Bounded => "bounded",
             Self::Machine => "the state machine",
             Self::Content => "what is stored comes back byte for byte",
+            Self::Sequences => "random sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
             Self::Tenants => "tenants",
@@ -95,6 +98,7 @@ impl Contract {
             Self::Bounded => "bounded",
             Self::Machine => "machine",
             Self::Content => "content",
+            Self::Sequences => "sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
             Self::Tenants => "tenants",

@@ -82,6 +82,11 @@ impl Stage {
         })
     }
 
+    /// As this one, on a fresh store.
+    pub(crate) async fn another(&self, journal: Journal) -> Checked<Self> {
+        Self::new(self.factory.clone(), self.settings, journal).await
+    }
+
     /// Another handle on the store, for the tenant `default`.
     pub(crate) async fn open(&self) -> Checked<Storage> {
         self.open_for(&TenantId::default()).await

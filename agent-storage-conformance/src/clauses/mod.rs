@@ -13,6 +13,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod sequences;
 mod tenants;
 mod workspaces;
 
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Clause> {
         content::clauses(),
         lists::clauses(),
         lineage::clauses(),
+        sequences::clauses(),
         tenants::clauses(),
         workspaces::clauses(),
         bindings::clauses(),

@@ -6,7 +6,7 @@ use agent_core::{
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
-use crate::registry::{Clause, table};
+use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
@@ -17,10 +17,10 @@ pub(super) fn clauses() -> Vec<Clause> {
         a04_nothing_is_put_where_nothing_is,
         a01_the_default_workspace_is_one_like_others,
         a07_a_touch_keeps_the_later_time_and_all_else,
-        a07_x03_touches_and_loads_do_not_disturb_each_other,
-        a05_workspaces_are_listed_by_last_access,
-        a05_x05_pages_neither_skip_nor_repeat_where_times_tie,
-        a05_pages_lose_nothing_while_workspaces_are_used,
+        a07_x03_touches_and_loads_do_not_disturb_each_other (Needs::ExactRecency),
+        a05_workspaces_are_listed_by_last_access (Needs::ExactRecency),
+        a05_x05_pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        a05_pages_lose_nothing_while_workspaces_are_used (Needs::ImmediateLists),
         a06_a_deleted_workspace_is_gone_and_its_id_used_up,
         a10_the_configuration_is_text_or_none,
         a10_a_configuration_that_was_not_read_is_not_replaced,

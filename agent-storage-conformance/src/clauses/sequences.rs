@@ -1,0 +1,300 @@
+//! Random sequences of operations, with reopening in between: the store answers each as the in-memory reference does.
+//! A sequence that it does not is shrunk to the shortest that shows the difference.
+
+use std::fmt::Debug;
+
+use agent_core::{
+    BindingQuery, CallId, Commit, ContentHash, Expect, LeaseRequest, MemoryStore, NewEvent, NewSession,
+    Patch, Purge, RawJson, ReadEvents, Reason, Result, RunEnd, RunId, Seq, Session, SessionId, SessionQuery,
+    SessionStore, Storage, ToolOutcome, Trigger, Wake, Workspace, WorkspaceId, WorkspaceQuery,
+};
+use proptest::collection::vec;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::failure::{Checked, Failure, same};
+use crate::journal::Journal;
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{START, Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Sequences:
+        x08_o02_o06_sessions_answer_as_the_reference_does (Needs::ImmediateLists),
+        a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does (Needs::ExactRecency),
+    ]
+}
+
+/// One operation in numbers, which shrink well: what to do, to which session, and two details.
+type Op = (u8, u8, u8, u8);
+
+/// Tries random sequences until one fails; then shows the shortest that does.
+async fn try_all(
+    stage: &Stage,
+    play: fn(Stage, Vec<Op>) -> futures::future::BoxFuture<'static, Checked>,
+) -> Checked {
+    let mut config = Config::with_cases(u32::try_from(stage.settings.rounds / 4).unwrap_or(u32::MAX).max(2));
+    config.failure_persistence = None;
+    let mut seed = [0; 32];
+    stage.effects.fill(&mut seed);
+    let found = tokio::task::block_in_place(|| {
+        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+        let here = tokio::runtime::Handle::current();
+        runner.run(&vec((0u8..48, 0u8..3, 0u8..=255, 0u8..=255), 1..30), |ops| {
+            here.block_on(async { play(stage.another(Journal::default()).await?, ops).await })
+                .map_err(|failure| TestCaseError::fail(failure.to_string()))
+        })
+    });
+    match found {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(reason, ops)) => {
+            // Once more, for the steps.
+            play(stage.another(stage.journal.clone()).await?, ops).await?;
+            Err(Failure::new("the shortest failing sequence, again", "the same failure", reason))
+        }
+        Err(TestError::Abort(reason)) => Err(Failure::new("random sequences", "to be made", reason)),
+    }
+}
+
+/// Checks that two answers are alike: the same value, or an error of the same kind with the same outcome.
+fn alike<T: PartialEq + Debug>(what: &str, store: &Result<T>, reference: &Result<T>) -> Checked {
+    match (store, reference) {
+        (Ok(store), Ok(reference)) => same(what, store, reference),
+        (Err(store), Err(reference)) => {
+            same(what, store.kind(), reference.kind())?;
+            same(what, &store.write_outcome(), &reference.write_outcome())
+        }
+        _ => Err(Failure::new(what, format_args!("{reference:?}"), format_args!("{store:?}"))),
+    }
+}
+
+/// A store, the reference, and what was done to both.
+struct Play {
+    stage: Stage,
+    storage: Storage,
+    reference: Storage,
+    workspace: WorkspaceId,
+    sessions: Vec<SessionId>,
+    runs: Vec<RunId>,
+    sent: Vec<Commit>,
+}
+
+impl Play {
+    async fn new(stage: Stage) -> Checked<Self> {
+        let storage = stage.open().await?;
+        let reference = MemoryStore::new().into();
+        let workspace = stage.new_workspace(&storage).await?.id;
+        let sessions: Vec<_> = (0..3).map(|_| stage.effects.new_session_id()).collect();
+        let runs = (0..3).map(|_| stage.effects.new_run_id()).collect();
+        let mut play = Self { stage, storage, reference, workspace, sessions, runs, sent: Vec::new() };
+        for slot in 0..2 {
+            play.send(Commit::create(&play.stage.effects, NewSession::new(play.sessions[slot], workspace)))
+                .await?;
+        }
+        Ok(play)
+    }
+
+    async fn send(&mut self, commit: Commit) -> Checked {
+        let store = self.storage.sessions.commit(commit.clone()).await;
+        let reference = self.reference.sessions.commit(commit.clone()).await;
+        self.sent.push(commit);
+        alike("the answer to a commit", &store, &reference)
+    }
+
+    /// The session of a slot as the reference knows it; one that is not there has no record.
+    async fn now(&self, slot: usize) -> Option<Session> {
+        SessionStore::load(&*self.reference.sessions, self.sessions[slot]).await.ok()
+    }
+
+    async fn compare(&self) -> Checked {
+        for id in &self.sessions {
+            let reference = self.reference.sessions.load(*id).await;
+            alike("a record", &self.storage.sessions.load(*id).await, &reference)?;
+            if reference.is_ok() {
+                let events = own_events(&self.storage, *id, 7).await?;
+                same("a log", &events, &own_events(&self.reference, *id, 1000).await?)?;
+            }
+        }
+        let query = SessionQuery::new().with_hidden().with_total();
+        let mut store = self.storage.sessions.list(query.clone()).await?;
+        let mut reference = self.reference.sessions.list(query).await?;
+        for page in [&mut store, &mut reference] {
+            page.items.sort_by_key(|session| session.id);
+        }
+        same("the list", &store, &reference)
+    }
+
+    async fn step(&mut self, (verb, slot, a, b): Op) -> Checked {
+        let slot = usize::from(slot);
+        let id = self.sessions[slot];
+        let now = self.now(slot).await;
+        let (head, epoch) = now.as_ref().map_or_else(Default::default, |now| (now.head, now.epoch));
+        let stage = &self.stage;
+        let commit = stage.seal_at(id, head);
+        let fenced = commit.clone().fence(self.runs[slot], epoch);
+        let call: CallId = format!("call {}", a % 3).parse()?;
+        let failure = || agent_core::Failure::new(Reason::RunError, "the model is away");
+        let end = |end| Trigger::EndRun(end);
+        let commit = match verb {
+            0..8 => commit.events((0..=a % 3).map(|n| NewEvent::user_message(format!("{b} {n}")))),
+            8..14 => {
+                let run = LeaseRequest::new("holder", self.runs[slot]);
+                let run = if a % 3 == 0 { run } else { run.if_ready() };
+                commit.event(NewEvent::user_message("run")).trigger(Trigger::BeginRun(run))
+            }
+            14..17 => fenced.event(NewEvent::agent_message(format!("answer {a}"))),
+            17 => fenced.event(NewEvent::tool_use(call, "ls", RawJson::empty_object())),
+            18 => fenced.event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object())),
+            19..22 => fenced.trigger(match a % 5 {
+                0 => end(RunEnd::Interrupted),
+                1 => end(RunEnd::Failed(failure())),
+                2 => end(RunEnd::retry(failure(), START, 3)),
+                _ => end(RunEnd::Completed(Reason::EndTurn)),
+            }),
+            22..26 => commit.trigger(match a % 12 {
+                0 => Trigger::Suspend(Reason::UserPaused),
+                1 | 2 => Trigger::Resume,
+                3 => Trigger::Archive,
+                4 | 5 => Trigger::Unarchive,
+                6 => Trigger::Fail(failure()),
+                7 | 8 => Trigger::Recover,
+                9 => Trigger::LeaseExpired(epoch),
+                10 => Trigger::ForceSuspend(Reason::Inactivity),
+                _ => Trigger::Terminate(Reason::UserEnded),
+            }),
+            26 => commit.event(NewEvent::interrupt()),
+            27 => commit.event(NewEvent::history_cleared()),
+            28 => commit.event(NewEvent::wake_scheduled(Wake::new(format!("wake {}", a % 3), START))),
+            29..31 => {
+                commit.event(NewEvent::updated(Patch::new().label(format!("label {}", a % 3), b.to_string())))
+            }
+            31..34 => {
+                commit.event(NewEvent::user_message("stale")).expect(Expect::Is(Seq::new(u64::from(a % 16))))
+            }
+            34..37 => match self.sent.get(usize::from(a) % self.sent.len().max(1)) {
+                Some(again) => again.clone(),
+                None => commit,
+            },
+            37 => {
+                let mut back = commit.event(NewEvent::user_message("the clock steps back"));
+                back.at = START.plus_micros(-i64::from(a) * 1_000_000);
+                back
+            }
+            38 => Commit::create(&stage.effects, NewSession::new(id, self.workspace)),
+            39 => match self.now(usize::from(a) % 3).await {
+                Some(parent) => Commit::create(&stage.effects, NewSession::fork(id, &parent)),
+                None => commit,
+            },
+            40 if a % 3 == 0 => commit.trigger(Trigger::Delete(Reason::UserDeleted)),
+            41 => {
+                let purge = Purge::new(id, head).keep(Seq::new(u64::from(a % 4)));
+                let store = self.storage.sessions.purge(purge.clone()).await;
+                return alike("a purge", &store, &self.reference.sessions.purge(purge).await);
+            }
+            42 | 43 => {
+                self.storage = stage.open().await?;
+                return self.compare().await;
+            }
+            _ => {
+                let limit = usize::from(a % 5) + 1;
+                let read = if b % 2 == 0 { ReadEvents::first(limit) } else { ReadEvents::last(limit) };
+                let read = read.after(Seq::new(u64::from(b % 7))).max_bytes(usize::from(a) * 20);
+                let read = if b % 3 == 0 { read.before(Seq::new(u64::from(a % 11))) } else { read };
+                let store = self.storage.sessions.read(id, read.clone()).await;
+                let reference = self.reference.sessions.read(id, read).await;
+                return alike("a page of events", &store, &reference);
+            }
+        };
+        self.send(commit).await
+    }
+}
+
+/// X08, O02, O06: commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
+/// sessions.
+async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
+    try_all(stage, |stage, ops| {
+        Box::pin(async move {
+            let mut play = Play::new(stage).await?;
+            for op in ops {
+                play.step(op).await?;
+            }
+            play.compare().await
+        })
+    })
+    .await
+}
+
+/// A02, A15, X08: records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
+async fn a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
+    try_all(stage, |stage, ops| {
+        Box::pin(async move {
+            let mut storage = stage.open().await?;
+            let reference: Storage = MemoryStore::new().into();
+            let pool: Vec<Workspace> = (0..3).map(|n| stage.workspace(&format!("workspace {n}"))).collect();
+            for op in ops {
+                if op.0 % 12 == 11 {
+                    storage = stage.open().await?;
+                }
+                tend(&stage, &storage, &reference, &pool, op).await?;
+            }
+            let query = WorkspaceQuery::new().with_total();
+            let mut pages =
+                (storage.workspaces.list(query.clone()).await?, reference.workspaces.list(query).await?);
+            pages.0.items.sort_by_key(|workspace| workspace.id);
+            pages.1.items.sort_by_key(|workspace| workspace.id);
+            same("the workspaces", &pages.0, &pages.1)?;
+            let bound = storage.bindings.list(BindingQuery::new()).await?;
+            same("the bindings", &bound, &reference.bindings.list(BindingQuery::new()).await?)
+        })
+    })
+    .await
+}
+
+/// One operation on workspaces and bindings, on both stores.
+async fn tend(stage: &Stage, storage: &Storage, reference: &Storage, pool: &[Workspace], op: Op) -> Checked {
+    let (verb, slot, a, b) = op;
+    let (one, other) = (pool[usize::from(slot)].clone(), pool[usize::from(b) % 3].id);
+    let (id, device) = (one.id, stage.device(&format!("device {}", a % 3))?);
+    // The same call on both, and that the answers are alike.
+    macro_rules! both {
+        ($store:ident.$call:ident($($argument:expr),*)) => {
+            alike(
+                stringify!($store.$call),
+                &storage.$store.$call($($argument),*).await,
+                &reference.$store.$call($($argument),*).await,
+            )
+        };
+    }
+    let text = |n: u8| format!("n = {}\n", n % 3);
+    match verb % 12 {
+        0 => both!(workspaces.put(one.clone(), Expect::Absent)),
+        1 => {
+            let now = reference.workspaces.load(id).await;
+            let revision = now.map_or(agent_core::Revision::ZERO, |now| now.revision);
+            let revision = if a % 3 == 0 { revision.next() } else { revision };
+            both!(workspaces.put(one.clone().with_description(text(b)), Expect::Is(revision)))
+        }
+        2 => both!(workspaces.put(one.clone().with_name(format!("name {b}")), Expect::Any)),
+        3 => both!(workspaces.touch(id, START.plus_micros(i64::from(a) * 1_000_000))),
+        4 if a % 4 == 0 => both!(workspaces.delete(id)),
+        5 => {
+            let expect = match a % 3 {
+                0 => Expect::Absent,
+                1 => Expect::Any,
+                _ => Expect::Is(ContentHash::of(&text(a))),
+            };
+            both!(workspaces.save_config(id, (b % 4 != 0).then(|| text(b)), expect))
+        }
+        6 => both!(workspaces.load_config(id)),
+        7 => {
+            let expect = match b % 4 {
+                0 | 1 => Expect::Absent,
+                2 => Expect::Is(other),
+                _ => Expect::Any,
+            };
+            both!(bindings.bind(&device, id, expect))
+        }
+        8 => both!(bindings.unbind(&device)),
+        9 => both!(bindings.unbind_workspace(id)),
+        10 => both!(bindings.resolve(&device)),
+        _ => both!(workspaces.load(id)),
+    }
+}
