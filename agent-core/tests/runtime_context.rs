@@ -7,7 +7,7 @@ mod runtime_common;
 
 use std::collections::BTreeSet;
 
-use agent_core::runtime::{Config, ScriptedProvider, Turn};
+use agent_core::runtime::{Config, Gate, ScriptedProvider, Turn};
 use agent_core::session::SystemMessage;
 use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage};
 use agent_core::{
@@ -450,4 +450,36 @@ fn a30_damage_in_the_past_is_named_and_survived() {
     let context = read.now_or_never().unwrap().unwrap();
     assert_eq!(context.damaged().len(), 1);
     assert_eq!(context.messages().len(), 64, "the page before the damage");
+}
+
+/// A29, O05: questions that came while a long run went on stand where they were taken up, behind all that the run
+/// said, however far back in the log they lie; and all of them are asked.
+#[tokio::test]
+async fn a29_o05_questions_from_before_a_long_run_are_asked_at_its_end() {
+    for (name, storage) in storages() {
+        // So many that the questions lie within what is read at once, and so many that they do not.
+        for calls in [15, 80] {
+            let gate = Gate::new();
+            let turns = (0..calls).map(|n| {
+                let turn = Turn::new().text("working").call(&format!("{n}"), "none", RawJson::empty_object());
+                if n == 0 { turn.gate(&gate) } else { turn }
+            });
+            let model =
+                ScriptedProvider::new(turns.chain([Turn::new().text("done"), Turn::new().text("yes")]));
+            let config = Config::default().context(ContextLimits::new(6, 1 << 20)).max_turns(100);
+            let agent = agent_with(&storage, model.clone(), config, []);
+            let chat = agent.open(&device(&format!("{calls}"))).await.unwrap();
+            let mut run = chat.prompt("first").await.unwrap();
+            runtime_common::until_text(&mut run).await;
+            chat.send("second").await.unwrap();
+            chat.send("third").await.unwrap();
+            gate.open();
+            read(run).await;
+            read(chat.wake().await.unwrap().unwrap()).await;
+            let request = &model.requests()[calls + 1].messages;
+            validate(request);
+            let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
+            assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
+        }
+    }
 }

@@ -8,7 +8,9 @@ mod runtime_common;
 use std::time::Duration;
 
 use agent_core::runtime::{Config, EchoProvider, Gate, RunOutcome, ScriptedProvider, Turn, Update};
-use agent_core::{ErrorKind, EventType, NewEvent, Reason, SessionState, SessionStoreExt, Timestamp, Wake};
+use agent_core::{
+    Commit, ErrorKind, EventType, NewEvent, Reason, SessionState, SessionStoreExt, Timestamp, Trigger, Wake,
+};
 use futures::StreamExt;
 use runtime_common::{
     agent, agent_with, check_log, device, eventually, log, read, said, storages, until_text,
@@ -305,5 +307,35 @@ async fn o22_spans_are_closed_by_an_interrupt() {
         assert_eq!(count(EventType::SPAN_STARTED, &events), 2, "{name}");
         assert_eq!(count(EventType::SPAN_COMPLETED, &events), 2, "{name}");
         check_log(&chat).await;
+    }
+}
+
+/// O08: an interrupt ends a run at once, also one that was asked to set the session aside at its next step.
+#[tokio::test(start_paused = true)]
+async fn o08_an_interrupt_is_heard_beside_a_suspension() {
+    for (name, storage) in storages() {
+        for suspend_first in [true, false] {
+            let gate = Gate::new();
+            let agent = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
+            let chat = agent.open(&device(&format!("{suspend_first}"))).await.unwrap();
+            let mut run = chat.prompt("first").await.unwrap();
+            until_text(&mut run).await;
+            let other = agent.session(chat.id()).await.unwrap();
+            if suspend_first {
+                other.suspend().await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                other.interrupt().await.unwrap();
+            } else {
+                let commit = Commit::seal(agent.effects(), chat.id(), other.snapshot().head)
+                    .event(NewEvent::interrupt())
+                    .trigger(Trigger::Suspend(Reason::UserPaused));
+                storage.sessions.settle(commit).await.unwrap();
+            }
+            let ended = tokio::time::timeout(Duration::from_secs(60), read(run)).await;
+            let (_, report) = ended.unwrap_or_else(|_| panic!("{name}, {suspend_first}: it goes on"));
+            assert_eq!(report.outcome, RunOutcome::Interrupted, "{name}");
+            let now = chat.refresh().await.unwrap();
+            assert_eq!((now.status.state, now.pending), (SessionState::Suspended, 0), "{name}");
+        }
     }
 }

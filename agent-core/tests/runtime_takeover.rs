@@ -385,3 +385,31 @@ async fn o12_of_several_contenders_one_takes_over() {
         check_log(&dead).await;
     }
 }
+
+/// A42: a text that is stored is never called refused because its holder could not be looked at, nor because it could
+/// not be replaced: it would be said again, and be there twice.
+#[tokio::test]
+async fn a42_a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over() {
+    for (name, under) in storages() {
+        for stale in [false, true] {
+            let faulty = Faulty::new(under.clone());
+            let device = device(&format!("stale {stale}"));
+            let open = async |model| named(&faulty.storage(), "me", model).open(&device).await.unwrap();
+            let waiting = open(ScriptedProvider::new([])).await;
+            let gate = Gate::new();
+            let holder = open(ScriptedProvider::new([Turn::new().text("so").gate(&gate)])).await;
+            let mut run = holder.prompt("first").await.unwrap();
+            until_text(&mut run).await;
+            if !stale {
+                waiting.refresh().await.unwrap();
+            }
+            faulty.fail_pulses(1);
+            let report = waiting.prompt("second").await.unwrap().finish().await.unwrap();
+            assert!(matches!(report.outcome, RunOutcome::Waiting(_)), "{name}, {stale}: {report:?}");
+            let second = ("user", "second".to_owned());
+            assert_eq!(said(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
+            gate.open();
+            read(run).await;
+        }
+    }
+}

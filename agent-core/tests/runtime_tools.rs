@@ -191,6 +191,11 @@ async fn o07_bad_call_ids_are_made_unique() {
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 6, "{name}");
+        // What every provider takes: at most 40 letters, digits, hyphens and low lines.
+        for id in ids.iter().map(agent_core::CallId::as_str) {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            assert!(id.len() <= 40 && id.chars().all(fits), "{name}: {id}");
+        }
         assert_eq!(model.requests()[3].messages.len(), 7, "{name}");
     }
 }

@@ -42,8 +42,8 @@ impl Driver {
                     || self.session.open_calls.iter().any(|open| open.call == *id)
             };
             let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
-            let id = given.or_else(|| format!("call-{}", effects.new_uuid()).parse().ok());
-            // A UUID with a word before it is an id.
+            let id = given.or_else(|| format!("call-{}", effects.new_uuid().simple()).parse().ok());
+            // A UUID with a word before it is an id, of at most 40 bytes: some providers take no longer one.
             let Some(id) = id else { continue };
             let name = match check_text("tool name", &call.name, 128) {
                 Ok(()) => call.name,

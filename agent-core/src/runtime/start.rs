@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::error::{ErrorKind, Result};
 use crate::handle::SessionHandle;
@@ -32,8 +32,26 @@ pub(crate) enum Begun {
 /// is known to be gone.
 pub(crate) async fn begin(
     handle: &SessionHandle,
+    input: Option<Input>,
+    expired: Option<Epoch>,
+) -> Result<Begun> {
+    let mut seq = Seq::ZERO;
+    match try_begin(handle, input, expired, &mut seq).await {
+        // An input that is stored must not look as if it were not: it would be sent again.
+        Err(error) if seq > Seq::ZERO => {
+            warn!(session = %handle.id(), %error, "the input is stored; the holder could not be replaced");
+            Ok(Begun::Waiting(seq))
+        }
+        other => other,
+    }
+}
+
+/// Notes in `seq` where the input is stored, as soon as it is.
+async fn try_begin(
+    handle: &SessionHandle,
     mut input: Option<Input>,
     mut expired: Option<Epoch>,
+    seq: &mut Seq,
 ) -> Result<Begun> {
     let runtime = handle.runtime();
     let slot = Slot::admit(&runtime.shared)?;
@@ -41,9 +59,8 @@ pub(crate) async fn begin(
     let mut now = handle.snapshot();
     if now.status.state == SessionState::Running && expired.is_none() {
         now = handle.refresh().await?;
-        expired = dead_holder(handle, &now).await?;
+        expired = dead_holder(handle, &now).await;
     }
-    let mut seq = Seq::ZERO;
     for attempt in 1.. {
         let run = shared.effects.new_run_id();
         let lease =
@@ -73,14 +90,14 @@ pub(crate) async fn begin(
                     && attempt < ATTEMPTS =>
             {
                 now = handle.refresh().await?;
-                expired = dead_holder(handle, &now).await?;
+                expired = dead_holder(handle, &now).await;
                 continue;
             }
             Err(error) => return Err(error),
         };
         handle.note(&committed.session);
         if input.take().is_some() {
-            seq = committed.last;
+            *seq = committed.last;
         }
         let own = |lease: &&Lease| lease.run == run;
         let epoch = committed.epoch.or_else(|| committed.session.lease.as_ref().filter(own).map(|l| l.epoch));
@@ -92,12 +109,12 @@ pub(crate) async fn begin(
         }
         now = handle.snapshot();
         // The holder may have been found only by this commit; whether it is dead decides about one more.
-        expired = dead_holder(handle, &now).await?;
+        expired = dead_holder(handle, &now).await;
         if expired.is_none() || attempt >= ATTEMPTS {
             break;
         }
     }
-    Ok(Begun::Waiting(seq))
+    Ok(Begun::Waiting(*seq))
 }
 
 fn start(
@@ -128,13 +145,17 @@ fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
     (!patch.is_empty()).then_some(patch)
 }
 
-/// The lease of the session's holder, where the store can prove that the holder is dead.
-async fn dead_holder(handle: &SessionHandle, now: &Session) -> Result<Option<Epoch>> {
-    let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
-        return Ok(None);
-    };
-    let pulse = handle.runtime().storage.sessions.pulse(handle.id(), lease.epoch).await?;
-    Ok(pulse.dead.then_some(lease.epoch))
+/// The lease of the session's holder, where the store can prove that the holder is dead. One that cannot be looked at
+/// is not: that must keep no input from being stored.
+async fn dead_holder(handle: &SessionHandle, now: &Session) -> Option<Epoch> {
+    let lease = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running)?;
+    match handle.runtime().storage.sessions.pulse(handle.id(), lease.epoch).await {
+        Ok(pulse) => pulse.dead.then_some(lease.epoch),
+        Err(error) => {
+            warn!(session = %handle.id(), epoch = %lease.epoch, %error, "the holder could not be looked at");
+            None
+        }
+    }
 }
 
 /// What became of a holder that was watched.

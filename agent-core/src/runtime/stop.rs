@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::error::{Error, ErrorKind};
 use crate::id::{Epoch, Seq, SessionId};
-use crate::session::{Request, Session, SessionStore};
+use crate::session::{EventType, ReadEvents, Request, Session, SessionStore};
 
 /// Why a run has to end.
 #[derive(Debug)]
@@ -75,6 +75,7 @@ async fn is_set(flag: &mut watch::Receiver<bool>) {
 
 /// Waits until the session's record says that the run has to end.
 async fn watched(sessions: &dyn SessionStore, id: SessionId, epoch: Epoch, own: OwnHead) -> Stopped {
+    let begun = own.get();
     loop {
         let seen = own.get();
         let head = match sessions.changed(id, seen).await {
@@ -91,6 +92,13 @@ async fn watched(sessions: &dyn SessionStore, id: SessionId, epoch: Epoch, own: 
         if let Ok(session) = sessions.load(id).await {
             if let Some(stopped) = asks_to_stop(&session, epoch) {
                 return stopped;
+            }
+            // The record has room for one request: an interrupt beside a suspension is found in the log only.
+            if matches!(session.requested, Some(Request::Suspend(_))) {
+                let read = ReadEvents::last(1).after(begun).kinds([EventType::USER_INTERRUPT]);
+                if sessions.read(id, read).await.is_ok_and(|page| !page.events.is_empty()) {
+                    return Stopped::Asked;
+                }
             }
             own.set(session.head.max(own.get()));
         } else {

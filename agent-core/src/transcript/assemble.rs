@@ -260,9 +260,10 @@ fn unique(used: &mut HashSet<CallId>, id: &CallId) -> CallId {
     let mut unique = id.clone();
     let mut n = 2;
     while !used.insert(unique.clone()) {
-        let end = id.as_str().floor_char_boundary(100);
+        // Providers take 40 letters, digits, hyphens and low lines.
+        let end = id.as_str().floor_char_boundary(32);
         // A part of an id with a number behind it is an id.
-        unique = format!("{}~{n}", &id.as_str()[..end]).parse().unwrap_or(unique);
+        unique = format!("{}-{n}", &id.as_str()[..end]).parse().unwrap_or(unique);
         n += 1;
     }
     unique

@@ -6,7 +6,7 @@ use crate::error::{ErrorKind, Result};
 use crate::id::{CommitId, Seq};
 use crate::page::Damaged;
 use crate::session::record::OPEN_CALLS_MAX;
-use crate::session::{Body, CallId, Event, ReadEvents, Session, SessionStore, SessionStoreExt};
+use crate::session::{Body, CallId, Event, EventType, ReadEvents, Session, SessionStore, SessionStoreExt};
 use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
 
 /// What of the history a model is given.
@@ -87,12 +87,61 @@ impl ModelContext {
         {
             context.system = Some(prompt.text);
         }
-        let is_asked = |part: &Part| matches!(part, Part::Input { seq, .. } if *seq == context.taken);
-        let asked = context.taken > session.visible_from && !context.parts.iter().any(is_asked);
-        if asked && let Some(event) = one_event(store, session, context.taken).await? {
-            context.asked = context.part(&event)?.filter(|part| matches!(part, Part::Input { .. }));
-        }
+        context.find_questions(store, session).await?;
+        context.place_questions();
         Ok(context)
+    }
+
+    /// Finds what is to be answered where it lies before what was read.
+    async fn find_questions<S>(&mut self, store: &S, session: &Session) -> Result<()>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let is_asked = |part: &Part| matches!(part, Part::Input { seq, .. } if *seq == self.taken);
+        if self.taken <= session.visible_from || self.parts.iter().any(is_asked) {
+            return Ok(());
+        }
+        let is_taken_here = |part: &Part| matches!(part, Part::Taken(seq) if *seq >= self.taken);
+        if !self.parts.iter().any(is_taken_here) {
+            if let Some(event) = one_event(store, session, self.taken).await? {
+                self.asked = self.part(&event)?.filter(|part| matches!(part, Part::Input { .. }));
+            }
+            return Ok(());
+        }
+        // They came while a long run went on: they lie before much that it said, and are taken up behind it.
+        let read = ReadEvents::last(self.limits.messages)
+            .after(session.handled.max(session.visible_from))
+            .before(self.taken.next())
+            .kinds([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME])
+            .max_bytes(self.limits.bytes);
+        for event in store.history_of(session, read).await?.events.iter().rev() {
+            if let Ok(Some(part)) = self.part(event) {
+                self.bytes += part.size_bytes();
+                self.parts.push_front(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts each input where it was taken up, so that it is not dropped before what was said before that.
+    fn place_questions(&mut self) {
+        let mut waiting = VecDeque::new();
+        let mut placed = VecDeque::with_capacity(self.parts.len());
+        for part in self.parts.drain(..) {
+            match part {
+                Part::Input { .. } => waiting.push_back(part),
+                Part::Taken(taken) => {
+                    let is_taken = |part: &mut Part| matches!(part, Part::Input { seq, .. } if *seq <= taken);
+                    while let Some(input) = waiting.pop_front_if(is_taken) {
+                        placed.push_back(input);
+                    }
+                    placed.push_back(part);
+                }
+                _ => placed.push_back(part),
+            }
+        }
+        placed.append(&mut waiting);
+        self.parts = placed;
     }
 
     async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<()>

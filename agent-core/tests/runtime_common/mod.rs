@@ -142,6 +142,7 @@ struct Inner {
     under: Storage,
     commits_down: AtomicUsize,
     puts_down: AtomicUsize,
+    pulses_down: AtomicUsize,
     beats_down: AtomicBool,
     dead: Mutex<Option<Epoch>>,
     commits: AtomicUsize,
@@ -155,6 +156,7 @@ impl Faulty {
             under,
             commits_down: AtomicUsize::new(0),
             puts_down: AtomicUsize::new(0),
+            pulses_down: AtomicUsize::new(0),
             beats_down: AtomicBool::new(false),
             dead: Mutex::new(None),
             commits: AtomicUsize::new(0),
@@ -176,6 +178,11 @@ impl Faulty {
     /// The next so many puts of a workspace fail.
     pub(crate) fn fail_puts(&self, count: usize) {
         self.0.puts_down.store(count, Ordering::SeqCst);
+    }
+
+    /// Holders cannot be looked at, the next so many times.
+    pub(crate) fn fail_pulses(&self, count: usize) {
+        self.0.pulses_down.store(count, Ordering::SeqCst);
     }
 
     /// Signs of life get lost, as if the process were stopped.
@@ -245,6 +252,7 @@ impl SessionStore for Faulty {
     }
 
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        down(&self.0.pulses_down)?;
         let pulse = self.0.under.sessions.pulse(id, epoch).await?;
         Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
     }
