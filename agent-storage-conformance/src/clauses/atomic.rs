@@ -17,6 +17,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         x02_a_commit_of_many_events_is_seen_whole,
         x02_a_creation_is_seen_whole,
         a27_a_clearing_is_seen_whole,
+        a28_a_full_write_replaces_what_is_visible_or_is_refused,
         x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing,
         r06_a_message_and_its_run_happen_together,
         r07_an_answer_and_the_end_of_its_run_happen_together,
@@ -146,6 +147,26 @@ async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     }
     done.store(true, Ordering::Release);
     task.await.map_err(|error| Failure::new("the reader", "an end", error))?
+}
+
+/// A28: what is visible is replaced by one commit, from the head that its writer has read; from an older one it is
+/// refused, and what was visible stays.
+async fn a28_a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let before = stage.fill(&storage, &session, 5).await?;
+    let now = stage.say(&storage, &before, "newer").await?.session;
+    let replace = |from: &agent_core::Session| {
+        let new = (0..3).map(|n| NewEvent::agent_message(format!("new {n}")));
+        stage.seal(from).expect(Expect::Is(from.head)).event(NewEvent::history_cleared()).events(new)
+    };
+    let result = storage.sessions.commit(replace(&before)).await;
+    refused!("a replacement from an old head", result, ErrorKind::Conflict { head } if *head == Some(now.head))?;
+    same("the session", &storage.sessions.load(session.id).await?, &now)?;
+    let done = storage.sessions.commit(replace(&now)).await?;
+    same("what is visible", &(done.session.visible_from, done.session.counts.messages()), &(done.first, 3))?;
+    let read = ReadEvents::first(100).after(done.session.visible_from);
+    same("the visible events", &storage.sessions.read(session.id, read).await?.events.len(), &3)
 }
 
 /// X02, R04: where the last of many steps is refused, none was taken.

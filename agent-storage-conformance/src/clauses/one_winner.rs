@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use agent_core::Body;
 use agent_core::{
     ActionId, ActionKind, Commit, ContentHash, Decision, ErrorKind, Expect, LeaseRequest, NewEvent,
-    PendingAction, RunEnd, Seq, SessionState, SessionStoreExt, ToolConfirmation, Trigger, WriteOutcome,
+    PendingAction, RunEnd, Seq, SessionState, SessionStoreExt, Storage, ToolConfirmation, Trigger,
+    WriteOutcome,
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -27,6 +28,8 @@ pub(super) fn clauses() -> Vec<Clause> {
         o12_a42_x03_one_run_begins,
         o07_x03_one_answer_resumes,
         x03_a22_what_one_handle_wrote_another_reads,
+        a33_stores_of_several_backends_are_wired_as_one,
+        a34_a_handle_serves_any_task_on_any_runtime,
     ]
 }
 
@@ -371,4 +374,64 @@ async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
         session = done.session;
     }
     Ok(())
+}
+
+/// A33: three slots filled from three handles, or with another backend in one of them, answer like one store.
+async fn a33_stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let other: Storage = agent_core::MemoryStore::new().into();
+    let (workspaces, sessions, bindings) =
+        (handles[0].workspaces.clone(), handles[1].sessions.clone(), handles[2].bindings.clone());
+    for storage in [
+        Storage::new(workspaces.clone(), sessions.clone(), bindings.clone()),
+        Storage::new(other.workspaces.clone(), sessions.clone(), bindings.clone()),
+        Storage::new(workspaces.clone(), other.sessions.clone(), bindings),
+        Storage::new(workspaces, sessions, other.bindings.clone()),
+    ] {
+        let device = stage.device(&format!("device {}", stage.effects.new_uuid()))?;
+        let session = stage.new_session(&storage).await?;
+        let bound = storage.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+        same("what the device is bound to", &bound, &session.workspace)?;
+        same("its workspace", &storage.workspaces.load(bound).await?.id, &session.workspace)?;
+        let said = stage.say(&storage, &session, "hello").await?;
+        let query = agent_core::SessionQuery::new().workspace(bound);
+        let listed = storage.sessions.list(query).await?;
+        same("its session", &listed.items.first().map(|item| item.head), &Some(said.last))?;
+        storage.workspaces.delete(bound).await?;
+        same("unbinding it", &storage.bindings.unbind_workspace(bound).await?, &1)?;
+    }
+    Ok(())
+}
+
+/// A34: a handle that was opened here serves tasks of other threads and other runtimes, several at a time.
+async fn a34_a_handle_serves_any_task_on_any_runtime(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = stage.new_session(&storage).await?;
+    let threads: Vec<_> = (0..3)
+        .map(|n| {
+            let (storage, effects, id, seen) =
+                (storage.clone(), stage.effects.clone(), session.id, session.head);
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime =
+                    runtime.map_err(|error| Failure::new("starting a runtime", "success", error))?;
+                runtime.block_on(async move {
+                    let said = vec![NewEvent::user_message(format!("thread {n}"))];
+                    let done = storage.sessions.append(&effects, id, seen, said).await?;
+                    storage.workspaces.load(done.session.workspace).await?;
+                    Ok::<_, Failure>(done.last)
+                })
+            })
+        })
+        .collect();
+    let ended =
+        tokio::task::spawn_blocking(move || threads.into_iter().map(std::thread::JoinHandle::join).collect());
+    let ended: Vec<_> = ended.await.map_err(|error| Failure::new("the threads", "an end", error))?;
+    let mut last = Vec::new();
+    for thread in ended {
+        last.push(thread.map_err(|_| Failure::new("a thread", "no panic", "a panic"))??.get());
+    }
+    last.sort_unstable();
+    let head = session.head.get();
+    same("where their messages stand", &last, &vec![head + 1, head + 2, head + 3])
 }

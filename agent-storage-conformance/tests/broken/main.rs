@@ -123,7 +123,7 @@ caught! {
         "durable::x08_all_kinds_of_objects_are_there_after_reopening";
 }
 
-/// The store of this test is broken by its faults alone: without one it passes every clause that it can be asked.
+/// A35: one call puts a backend to a clause. The store of this test is broken by its faults alone: without one it passes every clause that it can be asked.
 #[test]
 fn without_a_fault_every_clause_passes() {
     for clause in clauses() {
