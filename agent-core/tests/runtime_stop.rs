@@ -256,6 +256,8 @@ async fn a38_shutdown_waits_then_interrupts() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let refused = quick.prompt("more").await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{name}: {refused}");
+        let waiting = late.wait_turn().await.unwrap_err();
+        assert_eq!(*waiting.kind(), ErrorKind::Unavailable, "{name}: {waiting}");
         quick_run.cancel();
         assert_eq!(read(quick_run).await.1.outcome, RunOutcome::Interrupted, "{name}");
         assert!(!closing.is_finished(), "{name}: the late one has its grace");

@@ -13,8 +13,8 @@ use agent_core::runtime::{
 };
 use agent_core::transcript::ModelMessage;
 use agent_core::{
-    Body, Effects, ErrorKind, EventType, Message, NewEvent, RawJson, ReadEvents, Reason, Seq, SessionState,
-    SessionStoreExt, Timestamp,
+    Body, Effects, ErrorKind, EventType, Message, NewEvent, Patch, RawJson, ReadEvents, Reason, Seq,
+    SessionState, SessionStoreExt, Timestamp,
 };
 use futures::StreamExt;
 use runtime_common::{Faulty, agent, agent_with, check_log, device, log, read, said, storages};
@@ -161,6 +161,18 @@ async fn a26_provider_and_model_are_recorded_on_first_use_and_on_change() {
         read(chat.prompt("3").await.unwrap()).await;
         assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "claude", "{name}");
         assert_eq!(updates(log(&chat).await), 2, "{name}");
+    }
+}
+
+/// A26: a record that has no room for them does not keep a person from being heard.
+#[tokio::test]
+async fn a26_a_full_record_still_takes_prompts() {
+    for (name, storage) in storages() {
+        let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
+        let full = (0..64).fold(Patch::new(), |patch, n| patch.reference(format!("thread.{n}"), "x"));
+        chat.update(full).await.unwrap();
+        assert_eq!(read(chat.prompt("hello").await.unwrap()).await.0, "hello", "{name}");
+        assert_eq!(chat.refresh().await.unwrap().attributes.references.len(), 64, "{name}");
     }
 }
 

@@ -192,13 +192,14 @@ impl Slot {
         shared.runs.count.send_modify(|count| *count += 1);
         let slot = Self { shared: shared.clone() };
         if *slot.shared.runs.closed.borrow() {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                "the agent is shutting down; it starts no more runs",
-            ));
+            return Err(shutting_down());
         }
         Ok(slot)
     }
+}
+
+pub(crate) fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, "the agent is shutting down; it starts no more runs")
 }
 
 impl Drop for Slot {
@@ -211,6 +212,11 @@ impl Runs {
     async fn ended(&self) {
         // The sender is here, so waiting cannot fail.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// Tells when no more runs are started.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
     }
 
     /// Tells when late runs are to end.

@@ -26,7 +26,7 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     }
 
     /// Calls one of its tools. The call is stored already; it is dropped where the run is cancelled or its time is
-    /// up.
+    /// up. Calls of one answer are made one after the other, and each result is stored before the next begins.
     ///
     /// # Errors
     ///

@@ -40,7 +40,8 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
 pub struct ModelRequest {
     /// The system prompt.
     pub system: Option<String>,
-    /// The conversation; every tool call in it has its result right behind it.
+    /// The conversation; every tool call in it has its result right behind it. Two messages of one role may follow
+    /// each other, and text of the system may stand between; a provider whose model wants otherwise joins them.
     pub messages: Vec<ModelMessage>,
     /// The tools that it may call.
     pub tools: Vec<ToolSpec>,

@@ -9,9 +9,10 @@ use tracing::{debug, info, warn};
 use crate::error::{ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::id::{Epoch, Seq};
-use crate::runtime::Slot;
 use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
+use crate::runtime::stop::is_set;
+use crate::runtime::{Slot, shutting_down};
 use crate::session::{
     Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState, SessionStoreExt, Trigger,
 };
@@ -61,6 +62,7 @@ async fn try_begin(
         now = handle.refresh().await?;
         expired = dead_holder(handle, &now).await;
     }
+    let mut say_provider = true;
     for attempt in 1.. {
         let run = shared.effects.new_run_id();
         let lease =
@@ -69,10 +71,14 @@ async fn try_begin(
         if let Some(epoch) = expired {
             commit = commit.trigger(Trigger::LeaseExpired(epoch));
         }
-        if now.status.state != SessionState::Running
-            && input.is_some()
-            && let Some(patch) = changed_references(handle, &now)
-        {
+        let likely = match now.status.state {
+            SessionState::Running => expired.is_some(),
+            SessionState::Queued => true,
+            _ => input.is_some(),
+        };
+        let patch = changed_references(handle, &now).filter(|_| likely && say_provider);
+        let says_provider = patch.is_some();
+        if let Some(patch) = patch {
             commit = commit.event(NewEvent::updated(patch));
         }
         if let Some(Input { message, actor }) = input.clone() {
@@ -91,6 +97,11 @@ async fn try_begin(
             {
                 now = handle.refresh().await?;
                 expired = dead_holder(handle, &now).await;
+                continue;
+            }
+            // A record that is full must not keep a person from being heard.
+            Err(error) if *error.kind() == ErrorKind::LimitExceeded && says_provider => {
+                say_provider = false;
                 continue;
             }
             Err(error) => return Err(error),
@@ -177,6 +188,7 @@ pub(crate) async fn watch_holder(handle: &SessionHandle, now: &Session, patience
         return Ok(Watched::Released);
     };
     let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
+    let mut closing = handle.runtime().shared.runs.closing();
     let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
     let pulse = sessions.pulse(handle.id(), epoch).await?;
     if pulse.dead {
@@ -186,6 +198,7 @@ pub(crate) async fn watch_holder(handle: &SessionHandle, now: &Session, patience
     let mut since = Instant::now();
     loop {
         tokio::select! {
+            () = is_set(&mut closing) => return Err(shutting_down()),
             changed = sessions.changed(handle.id(), mark.0) => { changed?; }
             () = sleep(pause) => {}
         }

@@ -67,7 +67,7 @@ pub(crate) async fn stopped(
 }
 
 /// Waits until it is set; for ever, where nobody is left to set it.
-async fn is_set(flag: &mut watch::Receiver<bool>) {
+pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|set| *set).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -141,6 +141,7 @@ pub(crate) struct Faulty(Arc<Inner>);
 struct Inner {
     under: Storage,
     commits_down: AtomicUsize,
+    answers_lost: AtomicUsize,
     puts_down: AtomicUsize,
     pulses_down: AtomicUsize,
     beats_down: AtomicBool,
@@ -155,6 +156,7 @@ impl Faulty {
         Self(Arc::new(Inner {
             under,
             commits_down: AtomicUsize::new(0),
+            answers_lost: AtomicUsize::new(0),
             puts_down: AtomicUsize::new(0),
             pulses_down: AtomicUsize::new(0),
             beats_down: AtomicBool::new(false),
@@ -173,6 +175,11 @@ impl Faulty {
     /// The next so many commits fail.
     pub(crate) fn fail_commits(&self, count: usize) {
         self.0.commits_down.store(count, Ordering::SeqCst);
+    }
+
+    /// The next so many commits are applied, and nobody is told.
+    pub(crate) fn lose_answers(&self, count: usize) {
+        self.0.answers_lost.store(count, Ordering::SeqCst);
     }
 
     /// The next so many puts of a workspace fail.
@@ -224,7 +231,12 @@ impl SessionStore for Faulty {
         down(&self.0.commits_down)?;
         assert!(!self.0.panics.swap(false, Ordering::SeqCst), "the store panics, as asked");
         self.0.commits.fetch_add(1, Ordering::SeqCst);
-        self.0.under.sessions.commit(commit).await
+        let committed = self.0.under.sessions.commit(commit).await?;
+        down(&self.0.answers_lost).map_err(|_| {
+            Error::new(ErrorKind::Unavailable, "the answer was lost, says the test")
+                .with_outcome(WriteOutcome::Unknown)
+        })?;
+        Ok(committed)
     }
 
     async fn load(&self, id: SessionId) -> Result<Session> {
