@@ -66,6 +66,13 @@ caught! {
         "fenced::o12_signs_of_life_are_seen_and_are_no_events";
     damage_that_is_taken_for_absence: CorruptAsAbsent by
         "nothing_hides::a16_x01_damaged_bindings_are_no_missing_bindings";
+    a_damaged_event_that_is_skipped: DamagedEventSkipped by
+        "nothing_hides::x01_a30_a_damaged_event_is_reported_and_the_rest_is_read",
+        "nothing_hides::x01_a30_a_damaged_session_is_never_started_anew";
+    a_damaged_workspace_that_is_hidden: DamagedWorkspaceHidden by
+        "nothing_hides::a04_a05_a_damaged_workspace_is_named_and_not_replaced";
+    an_index_that_is_taken_for_the_truth: IndexIsTheTruth by
+        "nothing_hides::x08_what_is_derived_is_rebuilt_to_the_same_answers";
     a_tombstone_that_is_forgotten: TombstoneForgotten by "nothing_hides::x01_r13_a_deleted_session_is_a_tombstone";
     a_purge_that_harms_a_child: PurgeHarmsAChild by
         "nothing_hides::r13_r17_a_purge_keeps_what_descendants_read",

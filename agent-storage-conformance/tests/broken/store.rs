@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash, DeviceId,
-    Epoch, Error, ErrorKind, EventPage, Expect, MemoryStore, Page, Pulse, Purge, Purged, RawFields, RawJson,
-    ReadEvents, Result, Revision, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore,
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash, Damaged,
+    DeviceId, Epoch, Error, ErrorKind, EventPage, Expect, MemoryStore, Page, Pulse, Purge, Purged, RawFields,
+    RawJson, ReadEvents, Result, Revision, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore,
     SessionSummary, Step, Storage, TenantId, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
     WorkspaceStore, WriteOutcome, async_trait, session,
 };
@@ -32,6 +32,9 @@ pub(crate) enum Fault {
     EndedRunMayWrite,
     LookingIsASignOfLife,
     CorruptAsAbsent,
+    DamagedEventSkipped,
+    DamagedWorkspaceHidden,
+    IndexIsTheTruth,
     TombstoneForgotten,
     PurgeHarmsAChild,
     ConflictHidesTheHead,
@@ -78,6 +81,9 @@ struct Shared {
     configs: Mutex<HashMap<WorkspaceId, String>>,
     last_bound: Mutex<Option<DeviceId>>,
     bindings_damaged: AtomicBool,
+    event_damaged: Mutex<Option<(SessionId, Seq)>>,
+    workspace_damaged: Mutex<Option<WorkspaceId>>,
+    derived_removed: AtomicBool,
     busy: AtomicBool,
     looks: AtomicU64,
     ids: AtomicU64,
@@ -105,11 +111,16 @@ impl Factory for Broken {
     }
 
     fn damages(&self) -> &[DamageKind] {
-        &[DamageKind::Bindings]
+        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
     }
 
-    async fn damage(&self, site: &Site, _: Damage) -> Result<()> {
-        site.shared.bindings_damaged.store(true, Ordering::SeqCst);
+    async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
+        match damage {
+            Damage::Event(id, seq) => *site.shared.event_damaged.lock().unwrap() = Some((id, seq)),
+            Damage::Workspace(id) => *site.shared.workspace_damaged.lock().unwrap() = Some(id),
+            Damage::Derived => site.shared.derived_removed.store(true, Ordering::SeqCst),
+            _ => site.shared.bindings_damaged.store(true, Ordering::SeqCst),
+        }
         Ok(())
     }
 }
@@ -283,6 +294,19 @@ impl SessionStore for Handle {
             _ => {}
         }
         let mut page = self.store.read(id, read).await?;
+        let damage = *self.shared.event_damaged.lock().unwrap();
+        if let Some((_, at)) = damage.filter(|(damaged, _)| *damaged == id) {
+            match page.events.iter().position(|event| event.seq == at) {
+                Some(n) if self.is(Fault::DamagedEventSkipped) => drop(page.events.remove(n)),
+                Some(0) => return Err(Error::new(ErrorKind::Corrupt, "an event is damaged")),
+                Some(n) => {
+                    page.events.truncate(n);
+                    page = EventPage::new(page.events)
+                        .with_damaged(vec![Damaged::new("an event", "it is damaged")]);
+                }
+                None => {}
+            }
+        }
         match self.fault {
             Fault::PageOffByOne => {
                 if let Some(next) = &mut page.next {
@@ -317,7 +341,8 @@ impl SessionStore for Handle {
             let all = SessionQuery::new().with_hidden().with_total();
             page.total = SessionStore::list(&self.store, all).await?.total;
         }
-        if self.is(Fault::ForkLosesItsParent) && query.parent.is_some() {
+        let lost = self.is(Fault::IndexIsTheTruth) && self.shared.derived_removed.load(Ordering::SeqCst);
+        if lost || (self.is(Fault::ForkLosesItsParent) && query.parent.is_some()) {
             page.items.clear();
         }
         Ok(page)
@@ -357,6 +382,7 @@ impl SessionStore for Handle {
 #[async_trait]
 impl WorkspaceStore for Handle {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.check_workspace(id)?;
         let mut workspace = WorkspaceStore::load(&self.store, id).await?;
         if let Some(at) = self.shared.touched.lock().unwrap().get(&id) {
             workspace.last_accessed = *at;
@@ -365,11 +391,13 @@ impl WorkspaceStore for Handle {
     }
 
     async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        self.check_workspace(workspace.id)?;
         let any = self.is(Fault::PutIgnoresTheRevision) && matches!(expect, Expect::Is(_));
         self.store.put(workspace, if any { Expect::Any } else { expect }).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        self.check_workspace(id)?;
         if self.is(Fault::TouchStepsBack) {
             self.shared.touched.lock().unwrap().insert(id, at);
         }
@@ -377,7 +405,14 @@ impl WorkspaceStore for Handle {
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
-        WorkspaceStore::list(&self.store, query).await
+        let mut page = WorkspaceStore::list(&self.store, query).await?;
+        if let Some(id) = *self.shared.workspace_damaged.lock().unwrap() {
+            page.items.retain(|workspace| workspace.id != id);
+            if !self.is(Fault::DamagedWorkspaceHidden) {
+                page.damaged.push(Damaged::new(id.to_string(), "its record is damaged"));
+            }
+        }
+        Ok(page)
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
@@ -412,6 +447,13 @@ impl WorkspaceStore for Handle {
 }
 
 impl Handle {
+    fn check_workspace(&self, id: WorkspaceId) -> Result<()> {
+        if *self.shared.workspace_damaged.lock().unwrap() == Some(id) {
+            return Err(Error::new(ErrorKind::Corrupt, format!("workspace {id} is damaged")));
+        }
+        Ok(())
+    }
+
     fn check_bindings(&self) -> Result<()> {
         if self.shared.bindings_damaged.load(Ordering::SeqCst) && !self.is(Fault::CorruptAsAbsent) {
             return Err(Error::new(ErrorKind::Corrupt, "the bindings are damaged"));
