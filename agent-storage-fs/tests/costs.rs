@@ -3,7 +3,10 @@
 
 mod support;
 
-use agent_core::{Effects, ReadEvents, Seq, SessionQuery, SessionStore, SessionStoreExt};
+use agent_core::{
+    BindingStore, Effects, Expect, Purge, ReadEvents, Reason, Seq, SessionQuery, SessionStore,
+    SessionStoreExt, Trigger, Workspace, WorkspaceId, WorkspaceStore,
+};
 use support::{Call, fill, folder_of, hasty, say, session, watched};
 
 fn names(calls: &[Call]) -> Vec<&'static str> {
@@ -29,6 +32,49 @@ async fn a23_x04_a_commit_is_one_write_and_one_sync() {
         assert_eq!(names(&calls), ["lock", "fstat", "write", "sync", "unlock"]);
         assert_eq!((calls[2].file(), calls[3].file()), ("events.jsonl", "events.jsonl"));
     }
+}
+
+/// A02, X02: what is made is durable before it has its name, and its name before it is acknowledged.
+#[tokio::test]
+async fn a02_x02_what_is_made_is_durable_before_it_is_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let (store, spy) = watched(&root).await;
+    let durable = |calls: &[Call], publish: &str, name: &str| {
+        let at = calls.iter().position(|call| call.name == publish && call.file() == name);
+        let (before, after) =
+            calls.split_at(at.unwrap_or_else(|| panic!("no {publish} of {name}: {calls:?}")));
+        let written = before.iter().rposition(|call| call.name == "write").unwrap();
+        assert!(before[written..].iter().any(|call| call.name == "sync"), "{name}: {calls:?}");
+        let home = after[0].path.parent().unwrap();
+        assert!(after.iter().any(|call| call.name == "sync_dir" && call.path == home), "{name}: {calls:?}");
+    };
+    let id = session(&store, &effects).await.id;
+    let calls = spy.take();
+    durable(&calls, "rename", &id.to_string());
+    let made: Vec<_> = calls.iter().filter(|call| call.name == "create_dir").map(|call| &call.path).collect();
+    for name in ["root", "workspaces", "default", "sessions"] {
+        let made = made.iter().find(|path| path.ends_with(name)).unwrap();
+        let synced = |call: &Call| call.name == "sync_dir" && call.path == made.parent().unwrap();
+        assert!(calls.iter().any(synced), "{name}");
+    }
+    let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    let record = store.put(record, Expect::Absent).await.unwrap();
+    durable(&spy.take(), "hard_link", "workspace.toml");
+    store.put(record, Expect::Any).await.unwrap();
+    durable(&spy.take(), "rename", "workspace.toml");
+    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Any).await.unwrap();
+    durable(&spy.take(), "rename", "config.toml");
+    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Expect::Any).await.unwrap();
+    durable(&spy.take(), "rename", "bindings.toml");
+    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    spy.take();
+    store.purge(Purge::new(id, deleted.head).keep(Seq::new(1))).await.unwrap();
+    let calls = spy.take();
+    durable(&calls, "rename", "tombstone.json");
+    let tombstone = calls.iter().position(|call| call.name == "rename" && call.file() == "tombstone.json");
+    durable(&calls[tombstone.unwrap() + 1..], "rename", "events.jsonl");
 }
 
 /// A23, X04: an append at event 100,000 costs what one at event 100 costs: the same calls, and the same bytes but for

@@ -66,6 +66,9 @@ async fn o02_x02_a_torn_last_commit_did_not_happen_and_is_kept() {
     let start = line_ends(&whole)[1];
     for cut in start..whole.len() {
         fs::write(&log, &whole[..cut]).unwrap();
+        // One that knows nothing of the log yet.
+        let page = open(root).await.read(id, ReadEvents::last(2)).await.unwrap();
+        assert_eq!((page.events.as_slice(), page.damaged.len()), (&events[..2], 0), "cut at {cut}");
         let reader = open(root).await;
         assert_eq!(SessionStore::load(&reader, id).await.unwrap(), before, "cut at {cut}");
         assert_eq!(all(&reader, id).await, events[..2], "cut at {cut}");
@@ -123,6 +126,8 @@ async fn x02_o02_a_last_commit_with_any_bad_line_did_not_happen() {
         let mut bytes = whole.clone();
         bytes[ends[line - 1]..ends[line] - 1].fill(0);
         fs::write(&log, &bytes).unwrap();
+        // One that knows nothing of the log yet.
+        assert_eq!(all(&open(root).await, id).await, events[..2], "line {line}");
         let store = open(root).await;
         assert_eq!(SessionStore::load(&store, id).await.unwrap(), before, "line {line}");
         assert_eq!(all(&store, id).await, events[..2], "line {line}");
@@ -275,6 +280,29 @@ async fn o02_a_snapshot_of_another_log_is_not_believed() {
     say(&store, &effects, id, Seq::new(1), "another way").await;
     drop(store);
     assert_eq!(texts(&open(root).await, id).await, ["another way"]);
+
+    // Also where the other log is as long and ends its lines at the same places.
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut ids = Vec::new();
+    for folder in &folders {
+        let store = hasty(folder.path()).await;
+        let id = session(&store, &effects).await.id;
+        fill(&store, &effects, id, 300).await;
+        ids.push(id);
+    }
+    let [mine, other] = [0, 1].map(|n| folder_of(folders[n].path(), ids[n]));
+    fs::copy(other.join("events.jsonl"), mine.join("events.jsonl")).unwrap();
+    assert_eq!(fs::metadata(mine.join("events.jsonl")).unwrap().len(), offset_of(&mine));
+    let theirs = SessionStore::load(&open(folders[1].path()).await, ids[1]).await.unwrap();
+    let record = SessionStore::load(&open(folders[0].path()).await, ids[0]).await.unwrap();
+    assert_eq!((record.recent, record.created_at), (theirs.recent, theirs.created_at));
+}
+
+/// How much of the log the snapshot in a folder covers.
+fn offset_of(folder: &Path) -> u64 {
+    let text = fs::read_to_string(folder.join("session.json")).unwrap();
+    let text = text.strip_prefix("{\"format\":1,\"offset\":").unwrap();
+    text.split_once(',').unwrap().0.parse().unwrap()
 }
 
 /// R13, X01: a purged session is its tombstone; a damaged tombstone is damage, and a newer one is not guessed at.
