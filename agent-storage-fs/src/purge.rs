@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use agent_core::{Purge, Purged, Result};
+use agent_core::{Purge, Purged, Result, WriteOutcome};
 
 use crate::env::Env;
 use crate::error::failed;
@@ -51,8 +51,12 @@ fn purge_locked(env: &Env, open: &mut Open, purge: &Purge) -> Result<Option<Purg
     if !purged {
         write_tombstone(env, &folder, &record)?;
     }
-    let removed = cut(env, &folder, purge.keep.get())?;
-    sweep(env, &folder)?;
+    let removed = cut(env, &folder, purge.keep.get()).and_then(|removed| {
+        sweep(env, &folder)?;
+        Ok(removed)
+    });
+    // A part may be gone; doing it again removes the rest.
+    let removed = removed.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(Some(Purged::new(removed)))
 }
 

@@ -92,7 +92,7 @@ impl Log<'_> {
                 continue;
             };
             let goes_on = candidate
-                .filter(|(_, commit, n)| *commit == header.commit && header.n + 1 == *n)
+                .filter(|(_, commit, n)| *commit == header.commit && header.n.checked_add(1) == Some(*n))
                 .map(|(end, ..)| end);
             candidate = match goes_on {
                 Some(end) => Some((end, header.commit, header.n)),
@@ -120,7 +120,7 @@ impl Log<'_> {
                 Ok(line) => line?,
                 Err(error) => return Some(Err(self.failed(error))),
             };
-            let expected = before.map(|seq| seq + 1);
+            let expected = before.map(|seq| seq.saturating_add(1));
             match line.event().filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
                 Some(event) if !read.wants_before(&event) => None,
                 Some(event) => {
@@ -215,7 +215,7 @@ impl Log<'_> {
         if reached {
             return Ok(place);
         }
-        let event = place.before.map_or(1, |found| found + 1);
+        let event = place.before.map_or(1, |found| found.saturating_add(1));
         Err(Bad { offset: place.offset, event, middle: true }.error(self.path))
     }
 
@@ -254,7 +254,7 @@ impl Log<'_> {
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
             match line.header() {
                 Some(header) if header.seq > seq => {
-                    if header.seq == seq + 1 {
+                    if seq.checked_add(1) == Some(header.seq) {
                         // Whatever comes before it, this is where to go on.
                         place = Some(Place { offset: line.offset, before: Some(seq) });
                     }

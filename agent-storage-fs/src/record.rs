@@ -83,7 +83,7 @@ pub(crate) fn fold(
             }
             continue;
         }
-        let head = folded.record.as_ref().map(|record| record.head.get() + commit.len() as u64);
+        let head = folded.record.as_ref().map(|record| record.head.get().saturating_add(commit.len() as u64));
         match line.event() {
             Some(event) if fits(&event, head, &commit) => {
                 let last = event.n == event.of;
@@ -96,14 +96,14 @@ pub(crate) fn fold(
                 }
             }
             event => {
-                let event_there = head.map_or(1, |head| head + 1);
+                let event_there = head.map_or(1, |head| head.saturating_add(1));
                 let middle = event.is_some_and(|event| event.n == 1);
                 folded.bad = Some(Bad { offset: folded.end, event: event_there, middle });
             }
         }
     }
     if folded.bad.is_none() && !commit.is_empty() {
-        let event = commit.last().map_or(1, |event| event.seq.get() + 1);
+        let event = commit.last().map_or(1, |event| event.seq.next().get());
         folded.bad = Some(Bad { offset: folded.end, event, middle: false });
     }
     Ok(folded)
@@ -112,7 +112,7 @@ pub(crate) fn fold(
 /// Whether an event is the next one of its commit and its session.
 fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
     let next = match (head, commit.last()) {
-        (Some(head), _) => event.seq.get() == head + 1,
+        (Some(head), _) => head.checked_add(1) == Some(event.seq.get()),
         (None, Some(last)) => event.seq == last.seq.next(),
         (None, None) => true,
     };

@@ -196,7 +196,7 @@ impl SessionStore for FsStore {
             let committed = self
                 .write(id, move |tenant, cell, slot| sessions::commit(tenant, cell, slot, &commit))
                 .await?;
-            noted.record("events", (committed.last.get() + 1).saturating_sub(committed.first.get()));
+            noted.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
             Ok(committed)
         };
         observed(span, work).await

@@ -468,3 +468,55 @@ async fn a04_a05_x01_a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
     store.delete(id).await.unwrap();
     assert_eq!(*WorkspaceStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Deleted);
 }
+
+/// X05: a log that somebody made up, its checksums right, its numbers as large as can be, is read or refused; so is a
+/// request of any numbers.
+#[tokio::test]
+async fn x05_no_number_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (id, _, events) = small(root).await;
+    let store = open(root).await;
+    for number in [0, 1, 5, 6, u64::MAX - 1, u64::MAX] {
+        let seq = Seq::new(number);
+        for read in [ReadEvents::first(10), ReadEvents::last(10)] {
+            let page = store.read(id, read.clone().after(seq)).await.unwrap();
+            assert!(page.events.iter().all(|event| event.seq > seq));
+            let page = store.read(id, read.clone().before(seq)).await.unwrap();
+            assert!(page.events.iter().all(|event| event.seq < seq));
+            store.read(id, read.after(seq).before(seq).max_bytes(0)).await.unwrap();
+        }
+    }
+    let log = log_of(root, id);
+    let whole = fs::read_to_string(&log).unwrap();
+    let top = u64::MAX.to_string();
+    for (from, to) in [
+        ("\"seq\":2,", format!("\"seq\":{top},")),
+        ("\"seq\":1,", format!("\"seq\":{top},")),
+        ("\"n\":1,\"of\":1,", "\"n\":4294967295,\"of\":4294967295,".into()),
+        ("\"n\":3,\"of\":3,", "\"n\":4294967295,\"of\":4294967295,".into()),
+        ("\"n\":1,\"of\":1,", "\"n\":0,\"of\":0,".into()),
+        ("\"data\":{\"text\"", "\"seq\":7,\"data\":{\"text\"".into()),
+    ] {
+        let mut made_up = String::new();
+        for line in whole.lines() {
+            let body = line[..line.len() - 18].replace(from, &to);
+            made_up += &format!("{body},\"crc\":\"{:08x}\"}}\n", crc32c::crc32c(body.as_bytes()));
+        }
+        assert_ne!(made_up, whole);
+        fs::write(&log, &made_up).unwrap();
+        let _ = fs::remove_file(folder_of(root, id).join("session.json"));
+        let store = open(root).await;
+        for error in [
+            SessionStore::load(&store, id).await.err(),
+            store.read(id, ReadEvents::first(10)).await.err(),
+            store.read(id, ReadEvents::last(10)).await.err(),
+            store.read(id, ReadEvents::first(10).after(Seq::new(u64::MAX - 1))).await.err(),
+            store.read(id, ReadEvents::last(10).before(Seq::new(u64::MAX))).await.err(),
+        ] {
+            assert!(error.is_none_or(|error| *error.kind() == ErrorKind::Corrupt), "{from} -> {to}");
+        }
+    }
+    fs::write(&log, &whole).unwrap();
+    assert_eq!(all(&open(root).await, id).await, events);
+}

@@ -75,7 +75,7 @@ impl Script {
     /// What is there afterwards is what was told: everything acknowledged, nothing half, nothing that was said not to
     /// have happened.
     async fn judge(&self, root: &Path, told: &Told, context: &str) {
-        let store = FsStore::open(root).await.unwrap();
+        let store = hasty(root).await;
         let there = WorkspaceStore::load(&store, self.workspace).await;
         judge_step(told.workspace.as_ref(), there.is_ok(), &format!("{context}: workspace"));
         if let Err(error) = there {

@@ -42,7 +42,8 @@ impl Call {
 
 type Rule = Box<dyn Fn(usize, &Call) -> Option<i32> + Send + std::marker::Sync>;
 
-/// The real file system, watched: every call is noted, and fails where a rule says so.
+/// The real file system, watched: every call is noted, and fails where a rule says so. The disk is not waited for:
+/// nobody here cuts the power.
 #[derive(Clone)]
 pub struct Spy {
     state: Arc<Mutex<State>>,
@@ -147,8 +148,7 @@ impl Io for Spy {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.step("sync_dir", path, 0)?;
-        RealIo.sync_dir(path)
+        self.step("sync_dir", path, 0)
     }
 }
 
@@ -189,8 +189,7 @@ impl IoFile for SpyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.spy.step("sync", &self.path, 0)?;
-        self.file.sync()
+        self.spy.step("sync", &self.path, 0)
     }
 
     fn try_lock(&self) -> io::Result<bool> {
