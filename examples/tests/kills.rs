@@ -20,6 +20,7 @@ use agent_core::{
 };
 use common::{Chat, Dice, check, found, storage};
 use futures::TryStreamExt;
+use rustix::process::Signal;
 use tokio::time::sleep;
 
 /// A22, A29, R06, R10, O02, O27, X02: a chat is killed while its answer streams. The message is there; the run is
@@ -94,6 +95,26 @@ async fn r10_what_was_cut_short_is_answered_on_a_wake() {
         (after.said(), after.answered()),
         (vec!["one two three".into()], vec!["one two three".into()])
     );
+}
+
+/// A38: a program that is told to end closes its run first, and says by which signal it ended.
+#[tokio::test]
+async fn a38_a_program_that_is_told_to_end_closes_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.say("!sleep 600");
+    chat.err.wait_for("[sleep");
+    chat.signal(Signal::TERM);
+    assert_eq!(chat.wait(), 143);
+    let after = found(folder.path()).await;
+    assert_eq!(after.outcomes(), [ToolOutcome::Interrupted]);
+    assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
+    assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.err.wait_for("workspace");
+    chat.signal(Signal::INT);
+    assert_eq!(chat.wait(), 130, "at the prompt, Ctrl-C ends it");
 }
 
 /// A22, O02, X02: chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the

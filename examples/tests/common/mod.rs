@@ -143,6 +143,11 @@ impl Chat {
     /// Ends the input, and waits for the end. Returns the exit code.
     pub(crate) fn finish(&mut self) -> i32 {
         self.stdin = None;
+        self.wait()
+    }
+
+    /// Waits for the end, with the input still open. Returns the exit code.
+    pub(crate) fn wait(&mut self) -> i32 {
         self.out.all();
         self.err.all();
         self.child.wait().expect("the process ends").code().expect("it was not killed")
