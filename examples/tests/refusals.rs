@@ -26,6 +26,12 @@ fn as_nobody(program: &Path, data: &Path) -> Chat {
     Chat::spawn(command)
 }
 
+/// Copies the program to where nobody can reach it. In a process of its own: a file that this one had open for writing
+/// could not be run while another test's child has inherited it.
+fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(to).status().unwrap().success());
+}
+
 /// The message of a chat that cannot go on, after its checks.
 #[track_caller]
 fn refused(chat: &mut Chat, names: &Path) -> String {
@@ -45,7 +51,7 @@ fn refused(chat: &mut Chat, names: &Path) -> String {
 fn x01_a_folder_that_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
-    fs::copy(env!("CARGO_BIN_EXE_chat"), &program).unwrap();
+    copy_program(&program);
     fs::create_dir(&data).unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
@@ -59,7 +65,7 @@ fn x01_a_folder_that_is_read_only() {
 fn x01_a_folder_that_is_not_readable() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
-    fs::copy(env!("CARGO_BIN_EXE_chat"), &program).unwrap();
+    copy_program(&program);
     let mut chat = Chat::start(&data, &[]);
     chat.say("mine");
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
