@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::page::Damaged;
-use agent_core::{CommitId, Error, EventPage, ReadEvents, Result, SessionId};
+use agent_core::{CommitId, Error, ErrorKind, EventPage, ReadEvents, Result, SessionId};
 
 use crate::env::held;
 use crate::error::failed;
@@ -19,6 +19,22 @@ const WALK: u64 = 32 << 10;
 
 /// A page of a session's own events.
 pub(crate) fn read(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+    let mut page = attempt(tenant, cell, id, read);
+    for _ in 0..2 {
+        let again = match &page {
+            Ok(page) => !page.damaged.is_empty(),
+            Err(error) => matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable),
+        };
+        if !again {
+            break;
+        }
+        // A writer may have cut off a torn end and written on between two looks; damage stays.
+        page = attempt(tenant, cell, id, read);
+    }
+    page
+}
+
+fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
     let (known_folder, known) = {
         let known = held(&cell.known);
         (known.folder.clone(), known.record.clone())

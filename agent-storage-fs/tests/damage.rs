@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use agent_core::{
@@ -519,4 +520,37 @@ async fn x05_no_number_is_too_large() {
     }
     fs::write(&log, &whole).unwrap();
     assert_eq!(all(&open(root).await, id).await, events);
+}
+
+/// X03, X02: while ends are torn and cut off again, no reader fails, and none sees more or less than whole commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x03_x02_no_reader_fails_while_ends_are_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_owned();
+    let (id, _, _) = small(&root).await;
+    let reader = open(&root).await;
+    let writing = tokio::spawn(async move {
+        let effects = Effects::default();
+        for round in 0..60 {
+            let log = log_of(&root, id);
+            let rubbish = "x".repeat(50 + round * 331);
+            let mut log = fs::OpenOptions::new().append(true).open(log).unwrap();
+            log.write_all(rubbish.as_bytes()).unwrap();
+            // A store that knows nothing of it finds it.
+            say(&hasty(&root).await, &effects, id, Seq::new(5), &format!("round {round}")).await;
+        }
+    });
+    let mut looks = 0;
+    while !writing.is_finished() {
+        let page = reader.read(id, ReadEvents::last(20)).await.unwrap();
+        assert_eq!(page.damaged, []);
+        SessionStore::load(&reader, id).await.unwrap();
+        for pair in page.events.windows(2) {
+            assert_eq!(pair[1].seq, pair[0].seq.next());
+        }
+        looks += 1;
+    }
+    writing.await.unwrap();
+    assert!(looks > 10);
+    assert_eq!(texts(&reader, id).await.len(), 64);
 }
