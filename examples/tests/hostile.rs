@@ -112,3 +112,35 @@ async fn x05_a_text_over_the_limit_is_refused() {
     assert_eq!(chat.out.text(), "small\n");
     assert_eq!(found(folder.path()).await.said(), ["small"]);
 }
+
+/// X05: a line of any length is refused as it comes, and not held in memory.
+#[test]
+fn x05_a_line_without_end_is_not_held_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    for _ in 0..20 {
+        chat.type_in(&"x".repeat(16 << 20));
+    }
+    chat.say("");
+    chat.say("small");
+    chat.out.wait_for("small\n");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", chat.id())).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(most < 300 << 10, "it took {most} KiB");
+    assert_eq!(chat.finish(), 1);
+    assert!(chat.err.text().contains("line 1 is too long"), "{}", chat.err.text());
+}
+
+/// A15: a device may have the longest of names.
+#[test]
+fn a15_a_device_with_the_longest_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "🙂".repeat(128);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));
+    command.arg("--data-dir").arg(folder.path()).args(["--device", &name]);
+    let mut chat = Chat::spawn(command);
+    chat.say("hello");
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    assert_eq!(chat.out.text(), "hello\n");
+}

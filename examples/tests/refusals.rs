@@ -167,3 +167,32 @@ fn a_wrong_command_line_ends_with_2_and_a_hint() {
     assert_eq!(absent.finish(), 1);
     assert!(absent.err.text().contains("019c60d9-9c41-715c-8289-ec2d0a9167ec does not exist"));
 }
+
+/// An input that cannot be read is said to be so, once.
+#[test]
+fn an_input_that_cannot_be_read_ends_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_chat"))
+        .arg("--data-dir")
+        .arg(folder.path())
+        .args(["--device", "laptop"])
+        .stdin(fs::File::open(folder.path()).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("standard input cannot be read").count(), 1, "{said}");
+}
+
+/// What `/history` is asked for is a number, or said to be none.
+#[test]
+fn a_history_of_no_number_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    for line in ["hello", "/history 0", "/history all", "/history 1"] {
+        chat.say(line);
+    }
+    assert_eq!(chat.finish(), 1);
+    assert_eq!(chat.err.text().matches("is no command").count(), 2, "{}", chat.err.text());
+    assert!(chat.out.text().ends_with("agent: hello\n"), "{}", chat.out.text());
+}

@@ -126,6 +126,11 @@ impl Chat {
         let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }
 
+    /// Types a part of a line.
+    pub(crate) fn type_in(&mut self, part: &str) {
+        self.stdin.as_mut().expect("the input is open").write_all(part.as_bytes()).expect("it is read");
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

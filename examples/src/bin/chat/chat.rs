@@ -19,6 +19,9 @@ use crate::screen::{Screen, called, gave, spoken};
 /// How long it waits for events that are known to be there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What is said to the first Ctrl-C at the prompt.
+const AGAIN: &str = "(Ctrl-C again, or Ctrl-D, ends the program)";
+
 /// What the program works on.
 pub(crate) struct Place {
     pub(crate) agent: AgentRuntime,
@@ -102,13 +105,23 @@ impl Chat {
                     Input::Interrupt if interrupted => self.end = Some(0),
                     Input::Interrupt => {
                         interrupted = true;
-                        self.screen.note("(Ctrl-C again, or Ctrl-D, ends the program)");
+                        self.screen.note(AGAIN);
                     }
                     Input::End => self.end = Some(u8::from(self.failed)),
                     Input::Bad(text) => self.refuse(&text),
+                    Input::Broken(text) => {
+                        self.refuse(&text);
+                        self.end = Some(1);
+                    }
                 },
                 event = self.events.next() => self.follow(event, true),
-                _ = self.interrupts.recv() => self.end = Some(130),
+                // Pressed while something was done that cannot be cancelled, or a moment after an answer has ended.
+                _ = self.interrupts.recv() => if self.screen.is_terminal() {
+                    interrupted = true;
+                    self.screen.note_above(AGAIN);
+                } else {
+                    self.end = Some(130);
+                },
                 _ = self.terminations.recv() => self.end = Some(143),
             }
         }
@@ -203,6 +216,27 @@ impl Chat {
             },
             Err(error) => self.fail(&error),
         }
+    }
+
+    /// Answers what waits, where nobody else does.
+    pub(crate) async fn wake(&mut self) -> agent_core::Result<()> {
+        let handle = self.handle.clone();
+        let woken = tokio::select! {
+            woken = handle.wake() => woken?,
+            _ = self.interrupts.recv() => {
+                self.screen.note("(not waiting any longer)");
+                return Ok(());
+            }
+            _ = self.terminations.recv() => {
+                self.end = Some(143);
+                return Ok(());
+            }
+        };
+        match woken {
+            Some(run) => self.show(run).await,
+            None => self.screen.note("(nothing waits, or another is at it)"),
+        }
+        Ok(())
     }
 
     /// Shows a run of this program's own as it goes on.

@@ -29,7 +29,10 @@ impl Chat {
     pub(crate) async fn command(&mut self, line: &str) {
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let done = match (name, rest.trim()) {
-            ("history", rest) => self.history(rest).await,
+            ("history", "") => self.history(HISTORY).await,
+            ("history", count) if count.parse().is_ok_and(|count: usize| count > 0) => {
+                self.history(count.parse().unwrap_or(HISTORY)).await
+            }
             ("sessions", "") => self.sessions().await,
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
@@ -59,8 +62,7 @@ impl Chat {
         }
     }
 
-    async fn history(&mut self, count: &str) -> agent_core::Result<()> {
-        let count = count.parse().unwrap_or(HISTORY);
+    async fn history(&mut self, count: usize) -> agent_core::Result<()> {
         let now = self.handle.refresh().await?;
         let read = ReadEvents::last(count).after(now.visible_from).kinds(SHOWN);
         let page = self.handle.history(read).await?;
@@ -146,14 +148,6 @@ impl Chat {
         self.handle.clear().await?;
         self.own_head();
         self.screen.note("(the history was cleared; the log keeps it)");
-        Ok(())
-    }
-
-    async fn wake(&mut self) -> agent_core::Result<()> {
-        match self.handle.wake().await? {
-            Some(run) => self.show(run).await,
-            None => self.screen.note("(nothing waits, or another is at it)"),
-        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Where the lines come from: a terminal with line editing, or a pipe.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::sync::mpsc as threads;
 use std::thread;
 
@@ -19,6 +19,8 @@ pub(crate) enum Input {
     End,
     /// Input that cannot be used, and why. More may follow.
     Bad(String),
+    /// The input cannot be read any more, and why.
+    Broken(String),
 }
 
 /// Reads lines in a thread of its own, one at a time, each when it is asked for.
@@ -32,6 +34,8 @@ pub(crate) struct Reader {
 pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
 
 const PROMPT: &str = "> ";
+/// The most bytes of a line: no event holds more.
+const LINE_MAX: usize = 16 << 20;
 
 impl Reader {
     /// Reads from the terminal. `history` is what the arrow keys bring back, oldest first.
@@ -51,7 +55,7 @@ impl Reader {
             Ok(line) => Input::Line(line),
             Err(ReadlineError::Interrupted) => Input::Interrupt,
             Err(ReadlineError::Eof) => Input::End,
-            Err(error) => Input::Bad(format!("the terminal cannot be read: {error}")),
+            Err(error) => Input::Broken(format!("the terminal cannot be read: {error}")),
         });
         Ok((reader, printer))
     }
@@ -60,18 +64,22 @@ impl Reader {
     pub(crate) fn pipe() -> Self {
         let mut number = 0u64;
         Self::spawn(move || {
-            let mut line = Vec::new();
             number += 1;
-            match std::io::stdin().lock().read_until(b'\n', &mut line) {
-                Ok(0) => return Input::End,
-                Ok(_) => {}
-                Err(error) => return Input::Bad(format!("standard input cannot be read: {error}")),
-            }
+            let mut line = match read_line(&mut std::io::stdin().lock()) {
+                Ok(Some(line)) => line,
+                Ok(None) => return Input::End,
+                Err(error) => return Input::Broken(format!("standard input cannot be read: {error}")),
+            };
             if line.last() == Some(&b'\n') {
                 line.pop();
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
+            }
+            if line.len() > LINE_MAX {
+                return Input::Bad(format!(
+                    "line {number} is too long: at most {LINE_MAX} fit; it was left out"
+                ));
             }
             match String::from_utf8(line) {
                 Ok(line) => Input::Line(line),
@@ -103,4 +111,17 @@ impl Reader {
         self.waiting = false;
         input
     }
+}
+
+/// A line with its end; of one that is too long the beginning, and no more than that is ever held.
+fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let most = LINE_MAX as u64 + 2;
+    if input.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() > LINE_MAX && line.last() != Some(&b'\n') {
+        input.skip_until(b'\n')?;
+    }
+    Ok(Some(line))
 }

@@ -26,7 +26,9 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
     };
     let (storage, data) = storage(args).await?;
     let effects = Effects::default();
-    let mut config = Config::default().holder(format!("chat on {device}, process {}", std::process::id()));
+    // A device's name may be longer than a holder's.
+    let name = &device.as_str()[..device.as_str().floor_char_boundary(200)];
+    let mut config = Config::default().holder(format!("chat on {name}, process {}", std::process::id()));
     if let Some(ttl) = args.lease_ttl_ms {
         config = config.lease_ttl(ttl);
     }

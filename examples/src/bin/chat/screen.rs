@@ -29,6 +29,11 @@ impl Screen {
         self.closed
     }
 
+    /// Whether a person reads it on a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// A piece of an answer.
     pub(crate) fn answer(&mut self, piece: &str) {
         let Some(last) = piece.chars().last() else { return };
