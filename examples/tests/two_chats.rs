@@ -149,3 +149,25 @@ async fn a38_o08_ctrl_c_ends_the_answer_and_not_the_program() {
     assert!(after.answered()[0].starts_with("word word"), "what was said is kept");
     assert_eq!(after.answered()[1], "next");
 }
+
+/// X03: what is said in a take-over is one's own, and not shown as another's.
+#[tokio::test]
+async fn x03_ones_own_text_is_not_shown_again_after_a_take_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = Chat::start(folder.path(), &[]);
+    one.say("first");
+    one.out.wait_for("first\n");
+    let mut two = Chat::start(folder.path(), &[]);
+    two.err.wait_for("workspace");
+    one.say("!sleep 600");
+    two.err.wait_for("laptop: !sleep 600\n");
+    one.kill();
+    two.say("mine");
+    two.out.wait_for("mine\n");
+    let mut three = Chat::start(folder.path(), &[]);
+    three.say("from three");
+    assert_eq!(three.finish(), 0);
+    two.err.wait_for("laptop: from three\n");
+    assert!(!two.err.text().contains("laptop: mine"), "{}", two.err.text());
+    assert_eq!(two.finish(), 0);
+}

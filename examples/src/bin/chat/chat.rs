@@ -1,6 +1,6 @@
 //! The conversation: what is typed goes to the session, what happens in the session goes to the screen.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
@@ -57,10 +57,19 @@ pub(crate) struct Chat {
 pub(crate) struct Own {
     runs: HashSet<RunId>,
     pub(crate) events: HashSet<Seq>,
+    /// What was said here, until it comes back as an event.
+    said: VecDeque<String>,
 }
 
 impl Own {
-    fn has(&self, event: &Event) -> bool {
+    fn has(&mut self, event: &Event) -> bool {
+        // In a take-over the input is stored before the run begins, and does not name it.
+        if let (Some(said), Ok(Body::UserMessage(message))) = (self.said.front(), event.body())
+            && *said == message.text
+        {
+            self.said.pop_front();
+            return true;
+        }
         let began = |event: &Event| event.transition().ok()??.lease?.map(|lease| lease.run);
         self.events.contains(&event.seq)
             || event.run.or_else(|| began(event)).is_some_and(|run| self.runs.contains(&run))
@@ -209,10 +218,13 @@ impl Chat {
     /// Says something, and shows the answer.
     async fn say(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
-        match self.handle.prompt(Said::from(text).by(actor)).await {
+        match self.handle.prompt(Said::from(text.as_str()).by(actor)).await {
             Ok(run) => match run.stored().cloned() {
                 Some(stored) => self.wait(stored).await,
-                None => self.show(run).await,
+                None => {
+                    self.own.said.push_back(text);
+                    self.show(run).await;
+                }
             },
             Err(error) => self.fail(&error),
         }
