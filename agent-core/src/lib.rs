@@ -39,6 +39,7 @@ pub use runtime::{
     AgentBuilder, AgentRuntime, Config, EchoProvider, Input, LlmProvider, Persistence, Plugin, Run,
     RunOutcome, RunReport, ScriptedProvider, Stored, Update,
 };
+pub use session::plan::{Plan, plan};
 pub use session::{
     Access, ActionId, ActionKind, Actor, Attributes, Body, CallId, Capabilities, Commit, Committed,
     Consistency, Counts, Decision, Durability, Event, EventPage, EventType, Expect, Failure, Labels, Lease,

@@ -8,6 +8,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::id::{Seq, SessionId};
+use crate::page::PAGE_MAX;
 use crate::session::body::{Body, ChildCreated, ChildIdle};
 use crate::session::commit::{Commit, Committed, Trigger};
 use crate::session::event::{Event, NewEvent};
@@ -320,7 +321,7 @@ pub trait SessionStoreExt: SessionStore {
         let (id, head, lineage) = (session.id, session.head, session.lineage.clone());
         async move {
             if lineage.segments.is_empty() {
-                return self.read(id, read).await;
+                return read_part(self, id, read).await;
             }
             history_page(self, id, head, lineage, read).await
         }
@@ -400,6 +401,7 @@ async fn history_page<S: SessionStore + ?Sized>(
 ) -> Result<EventPage> {
     // What is still to be read lies after `rest.after` and before `end`.
     let mut rest = read.clone();
+    rest.limit = read.limit.clamp(1, PAGE_MAX);
     let mut end = read.before.unwrap_or(Seq::new(u64::MAX)).min(head.next());
     let mut out = EventPage::default();
     let mut parts: Vec<Vec<Event>> = Vec::new();
@@ -409,7 +411,7 @@ async fn history_page<S: SessionStore + ?Sized>(
         let mut part = rest.clone();
         part.after = rest.after.max(place.base);
         part.before = Some(place.until.map_or(end, |until| until.next().min(end)));
-        let page = store.read(place.session, part.clone()).await?;
+        let page = read_part(store, place.session, part.clone()).await?;
         let bytes: usize = page.events.iter().map(Event::size_bytes).sum();
         let rest_if_full = Some(rest.clone().before_if(read.newest, end));
         if bytes > rest.max_bytes && !parts.is_empty() {
@@ -430,8 +432,7 @@ async fn history_page<S: SessionStore + ?Sized>(
             (None, true) => end = part.after.next(),
             (None, false) => rest.after = Seq::new(part.before.unwrap_or(end).get() - 1),
         }
-        let full =
-            rest.limit == 0 || rest.max_bytes == 0 || parts.iter().map(Vec::len).sum::<usize>() >= read.limit;
+        let full = rest.limit == 0 || rest.max_bytes == 0;
         if full && rest.after.next() < end {
             out.next = Some(rest.before_if(read.newest, end));
             break;
@@ -446,6 +447,22 @@ async fn history_page<S: SessionStore + ?Sized>(
     }
     out.events = parts.into_iter().flatten().collect();
     Ok(out)
+}
+
+/// A page of one log. A store that answers with what was not asked for would make paging go round for ever.
+async fn read_part<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    read: ReadEvents,
+) -> Result<EventPage> {
+    let page = store.read(id, read.clone()).await?;
+    match page.events.iter().find(|event| !read.wants(event)) {
+        Some(event) => Err(Error::corrupt(format!(
+            "session {id}: the store gave event {}, which was not asked for; have its backend pass the suite",
+            event.seq
+        ))),
+        None => Ok(page),
+    }
 }
 
 impl ReadEvents {

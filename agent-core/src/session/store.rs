@@ -140,7 +140,7 @@ pub struct ReadEvents {
     pub newest: bool,
     /// Only events of these types, where any are given.
     pub kinds: Vec<EventType>,
-    /// The most events on the page; at most 1,000.
+    /// The most events on the page, 1 to 1,000; what is outside is cut to that.
     pub limit: usize,
     /// The most bytes of payload on the page; 4 MiB unless set.
     pub max_bytes: usize,
@@ -162,7 +162,7 @@ impl Default for ReadEvents {
 impl ReadEvents {
     /// The oldest `limit` events.
     pub fn first(limit: usize) -> Self {
-        Self { limit: limit.min(PAGE_MAX), ..Self::default() }
+        Self { limit: limit.clamp(1, PAGE_MAX), ..Self::default() }
     }
 
     /// The newest `limit` events.
@@ -237,7 +237,7 @@ impl EventPage {
     /// The first error of `events`.
     pub fn collect(read: &ReadEvents, events: impl IntoIterator<Item = Result<Event>>) -> Result<Self> {
         let mut page = Self::default();
-        let (mut bytes, limit) = (0usize, read.limit.min(PAGE_MAX));
+        let (mut bytes, limit) = (0usize, read.limit.clamp(1, PAGE_MAX));
         for event in events {
             let event = event?;
             if !read.wants(&event) {

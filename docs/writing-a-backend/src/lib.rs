@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::binding::decide_bind;
-use agent_core::session::{Plan, plan};
 use agent_core::*;
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
