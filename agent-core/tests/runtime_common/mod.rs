@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,11 +15,21 @@ use agent_core::{
     Timestamp, ToolResult, ToolUse, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome,
     async_trait,
 };
+use agent_storage_fs::FsStore;
 use futures::{StreamExt, TryStreamExt};
+use tempfile::TempDir;
 
-/// A fresh storage of each kind that the tests run on, by name.
+thread_local! {
+    /// The folders of this test's stores. A test has a thread of its own, and they go with it.
+    static FOLDERS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A fresh storage of each kind that the tests run on, by name: in memory, and on files.
 pub(crate) fn storages() -> Vec<(&'static str, Storage)> {
-    vec![("memory", MemoryStore::new().into())]
+    let folder = tempfile::tempdir().unwrap();
+    let files = futures::executor::block_on(FsStore::open(folder.path())).unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    vec![("memory", MemoryStore::new().into()), ("files", files.into())]
 }
 
 /// An agent that asks `provider`, on `storage`.
