@@ -1,0 +1,102 @@
+//! A copy of the file: a snapshot of one moment, while writes go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use agent_core::{Error, ErrorKind, Result};
+use futures::executor::block_on;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, query, query_scalar};
+use tokio::sync::oneshot;
+
+use crate::config::SqliteConfig;
+use crate::error::{failed, gone};
+use crate::{place, schema};
+
+/// Copies the file to `to`, on a thread of its own.
+pub(crate) async fn back_up(config: &SqliteConfig, to: PathBuf) -> Result<()> {
+    let options = schema::reader(config).pragma("query_only", "OFF");
+    let (done, result) = oneshot::channel();
+    let run = move || drop(done.send(block_on(copy(&options, &to))));
+    thread::Builder::new().name("agent-sqlite-backup".to_owned()).spawn(run).map_err(|source| {
+        Error::new(ErrorKind::Unavailable, "the system gives no thread to back up with; try again")
+            .with_source(source)
+    })?;
+    result.await.map_err(|_| gone())?
+}
+
+/// Copies under another name, checks the copy, has the disk take it, and only then gives it its name.
+async fn copy(options: &SqliteConnectOptions, to: &Path) -> Result<()> {
+    let taken = || {
+        Error::new(
+            ErrorKind::InvalidInput,
+            format!("{} exists; name a file that does not, nothing was changed", to.display()),
+        )
+    };
+    if to.exists() {
+        return Err(taken());
+    }
+    let part = to.with_added_extension("part");
+    let result = fill(options, &part).await.and_then(|()| {
+        // A hard link never replaces what is there.
+        fs::hard_link(&part, to).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => taken(),
+            _ => place::failed("make the file", to, error),
+        })
+    });
+    // What is left of a failed attempt is in the way of the next.
+    let removed = fs::remove_file(&part);
+    result?;
+    removed.map_err(|error| place::failed("remove the file", &part, error))?;
+    sync_folder(to)
+}
+
+async fn fill(options: &SqliteConnectOptions, part: &Path) -> Result<()> {
+    let name = part.to_str().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, "the path of the copy must be text; name another")
+    })?;
+    // SQLite fills an empty file that is there, and so keeps its mode.
+    place::make_file(part).map_err(|error| place::failed("make the file", part, error))?;
+    let doing = "copy the database";
+    let mut conn = options.connect().await.map_err(|error| failed(doing, error))?;
+    query("VACUUM INTO ?")
+        .bind(name.to_owned())
+        .execute(&mut conn)
+        .await
+        .map_err(|error| failed(doing, error))?;
+    let mut copy = SqliteConnectOptions::new()
+        .filename(part)
+        .read_only(true)
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(|error| failed("open the copy", error))?;
+    let verdict: String = query_scalar("PRAGMA quick_check(1)")
+        .fetch_one(&mut copy)
+        .await
+        .map_err(|error| failed("check the copy", error))?;
+    if verdict != "ok" {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            "the copy does not pass SQLite's check; look whether the database does",
+        ));
+    }
+    // SQLite leaves it to the caller to have the disk take the copy.
+    fs::File::open(part)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| place::failed("sync the file", part, error))
+}
+
+#[cfg(unix)]
+fn sync_folder(to: &Path) -> Result<()> {
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(folder)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| place::failed("sync the folder", folder, error))
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Where the file lies and how the store behaves.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_core::{Effects, Error, ErrorKind, Result};
+
+use crate::store::SqliteStore;
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sync {
+    /// When the disk has it. What was acknowledged survives `kill -9` and the loss of power.
+    #[default]
+    Full,
+    /// When the operating system has it; the disk is waited for only now and then. What was acknowledged survives
+    /// `kill -9`; the loss of power may take the last commits, and damages nothing.
+    Normal,
+    /// When the operating system has it; the disk is never waited for. What was acknowledged survives `kill -9`; the
+    /// loss of power may damage the whole file. For tests, and for what can be made again.
+    Off,
+}
+
+/// Options of a [`SqliteStore`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("agent.db");
+/// use agent_storage_sqlite::{SqliteConfig, Sync};
+///
+/// let store = SqliteConfig::new(&path).with_sync(Sync::Normal).open().await?;
+/// assert_eq!(store.path(), path);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SqliteConfig {
+    pub(crate) path: PathBuf,
+    pub(crate) sync: Sync,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) readers: usize,
+    pub(crate) max_pages: Option<u32>,
+    pub(crate) effects: Effects,
+}
+
+impl SqliteConfig {
+    /// How long a write waits for other processes, unless set.
+    pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+    /// How many reads may go on at once, unless set. Each takes a thread and a page cache.
+    pub const DEFAULT_READERS: usize = 4;
+
+    const OPTIONS: &'static str = "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER";
+
+    /// A store in the file `path`, which is made, for its owner only, when the store is opened.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            sync: Sync::Full,
+            busy_timeout: Self::DEFAULT_BUSY_TIMEOUT,
+            readers: Self::DEFAULT_READERS,
+            max_pages: None,
+            effects: Effects::default(),
+        }
+    }
+
+    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER`. In the path, `%`
+    /// and two hexadecimal digits stand for a byte.
+    ///
+    /// ```
+    /// use agent_storage_sqlite::SqliteConfig;
+    ///
+    /// let config = SqliteConfig::from_url("sqlite:/var/lib/agent/agent.db?sync=normal&readers=8")?;
+    /// assert_eq!(config.path().to_str(), Some("/var/lib/agent/agent.db"));
+    /// let error = SqliteConfig::from_url("sqlite:agent.db?synch=full").unwrap_err();
+    /// assert!(error.to_string().contains("busy_timeout_ms"));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is no such URL, or names an option that there is not.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let rest = url
+            .strip_prefix("sqlite:")
+            .ok_or_else(|| invalid(format!("{url:?} is no address of a SQLite store; write sqlite:PATH")))?;
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = decode(path)?;
+        if path.is_empty() {
+            return Err(invalid("the address names no file; write sqlite:PATH".to_owned()));
+        }
+        let mut config = Self::new(path);
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            config = config.with_option(name, value)?;
+        }
+        Ok(config)
+    }
+
+    /// Sets an option by its name in a URL.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where there is no such option, or the value is none of its.
+    pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
+        let bad = || invalid(format!("{value:?} is no value of {name}; known are {}", Self::OPTIONS));
+        match name {
+            "sync" => Ok(self.with_sync(match value {
+                "full" => Sync::Full,
+                "normal" => Sync::Normal,
+                "off" => Sync::Off,
+                _ => return Err(bad()),
+            })),
+            "busy_timeout_ms" => {
+                let millis = value.parse::<u32>().map_err(|_| bad())?;
+                Ok(self.with_busy_timeout(Duration::from_millis(u64::from(millis))))
+            }
+            "readers" => {
+                let readers = value.parse::<u16>().ok().filter(|readers| *readers > 0).ok_or_else(bad)?;
+                Ok(self.with_readers(usize::from(readers)))
+            }
+            _ => Err(invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))),
+        }
+    }
+
+    /// Sets when a write counts as done.
+    #[must_use]
+    pub fn with_sync(mut self, sync: Sync) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    /// Sets how long an operation waits for other processes before it fails with `Unavailable`.
+    #[must_use]
+    pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout.min(Duration::from_secs(24 * 3600));
+        self
+    }
+
+    /// Sets how many reads may go on at once; at least one. Each takes a thread and a page cache.
+    #[must_use]
+    pub fn with_readers(mut self, readers: usize) -> Self {
+        self.readers = readers.max(1);
+        self
+    }
+
+    /// Sets the most pages of 4 KiB that the file may have; a write beyond fails with `Full`.
+    #[must_use]
+    pub fn with_max_pages(mut self, pages: u32) -> Self {
+        self.max_pages = Some(pages);
+        self
+    }
+
+    /// Sets where randomness comes from.
+    #[must_use]
+    pub fn with_effects(mut self, effects: Effects) -> Self {
+        self.effects = effects;
+        self
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the store, making the file and its tables where there are none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the file is no database or damaged; `InvalidInput` where it belongs to another application;
+    /// `Unsupported` where it is of a newer version of this library, or on a network file system; `Denied`, `Full`,
+    /// `Unavailable`.
+    pub async fn open(self) -> Result<SqliteStore> {
+        SqliteStore::with_config(self).await
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+fn decode(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+        let byte = hex.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|path| !path.contains('\0'))
+        .ok_or_else(|| invalid("the path of the address must be text without NUL".to_owned()))
+}

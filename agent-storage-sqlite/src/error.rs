@@ -1,0 +1,123 @@
+//! What SQLite reports, as errors of this library: the one place that maps them.
+
+use agent_core::{Error, ErrorKind, WriteOutcome};
+
+/// Why a step inside a transaction ended.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The request itself is at fault, and nothing was written for it; the rest of its group goes on.
+    Refused(Error),
+    /// SQLite failed; nobody knows what the transaction holds, so that all of it is rolled back.
+    Sql(sqlx::Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// The result of a step inside a transaction.
+pub(crate) type Step<T> = Result<T, Fault>;
+
+/// SQLite's primary result code, where the error is one of SQLite's.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse::<u32>().ok().map(|code| code & 0xff)
+}
+
+/// Whether another connection holds the lock that was asked for.
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(code(error), Some(5 | 6))
+}
+
+/// Whether the input or output below SQLite failed, so that a failed COMMIT may be on the disk all the same.
+pub(crate) fn is_io(error: &sqlx::Error) -> bool {
+    !matches!(error, sqlx::Error::Database(_)) || code(error) == Some(10)
+}
+
+/// The error for what SQLite reports: `cannot <doing>: <what to do>`.
+pub(crate) fn failed(doing: &str, source: sqlx::Error) -> Error {
+    let (kind, remedy) = match code(&source) {
+        Some(5 | 6) => return busy(doing),
+        Some(3 | 23) => {
+            (ErrorKind::Denied, "permission denied; give this user the right to read and write there")
+        }
+        Some(8) => (
+            ErrorKind::Denied,
+            "the file, or the folder that it lies in, is read-only; make both writable for this user",
+        ),
+        Some(14) => (
+            ErrorKind::Denied,
+            "the file cannot be opened; look at its permissions, and at those of its folder",
+        ),
+        Some(10) => (ErrorKind::Unavailable, "the system reported an error; try again, and look at the disk"),
+        Some(11) => {
+            (ErrorKind::Corrupt, "the file is damaged; nothing was overwritten, restore it from a backup")
+        }
+        Some(26) => (
+            ErrorKind::Corrupt,
+            "the file is no SQLite database, or its start is damaged; nothing was changed, look at the path",
+        ),
+        Some(13) => (ErrorKind::Full, "no space is left; make room, then try again"),
+        Some(18) => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
+        None if matches!(source, sqlx::Error::WorkerCrashed) => {
+            (ErrorKind::Poisoned, "the connection ended unexpectedly; open the store again")
+        }
+        _ => (ErrorKind::Unavailable, "SQLite reported an error; try again, and look at the source of this"),
+    };
+    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
+}
+
+/// The error for a file that other processes kept locked for too long.
+pub(crate) fn busy(doing: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("cannot {doing}: another process kept the file for too long; look which, or try again"),
+    )
+}
+
+/// The error for stored bytes that are not what they should be.
+pub(crate) fn corrupt(object: &str, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("{object} {what}; nothing was overwritten, mend it or restore it from a backup"),
+    )
+}
+
+/// The error for a store whose writer is gone.
+pub(crate) fn gone() -> Error {
+    Error::new(ErrorKind::Poisoned, "the writer of the store ended unexpectedly; open the store again")
+        .with_outcome(WriteOutcome::Unknown)
+}
+
+/// The same error once more, for another of those who wait for one transaction.
+pub(crate) fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
+}
+
+/// The stable name of a kind, for spans.
+pub(crate) fn name(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Deleted => "deleted",
+        ErrorKind::Conflict { .. } => "conflict",
+        ErrorKind::Fenced { .. } => "fenced",
+        ErrorKind::Busy { .. } => "busy",
+        ErrorKind::InvalidInput => "invalid_input",
+        ErrorKind::LimitExceeded => "limit_exceeded",
+        ErrorKind::InvalidTransition { .. } => "invalid_transition",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Denied => "denied",
+        ErrorKind::Full => "full",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Poisoned => "poisoned",
+        _ => "error",
+    }
+}

@@ -1,0 +1,62 @@
+//! Agent workspaces, sessions and device bindings in one embedded SQLite file: the default for real use on one machine.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("agent.db");
+//! use agent_core::{Effects, NewEvent, NewSession, ReadEvents, SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_storage_sqlite::SqliteStore;
+//!
+//! let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
+//! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+//! let session = SessionStoreExt::create(&store, &effects, new).await?;
+//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+//! drop(store);
+//!
+//! // Another process, another day.
+//! let store = SqliteStore::open(&path).await?;
+//! let page = store.read(session.id, ReadEvents::last(50)).await?;
+//! assert_eq!(page.events.len(), 2);
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - What was acknowledged survives `kill -9` and the loss of power ([`Sync::Full`], the default), or `kill -9` only
+//!   ([`Sync::Normal`], [`Sync::Off`]).
+//! - A commit is seen whole or not at all. Readers wait for nobody, and nobody waits for them.
+//! - Several processes on one machine behave like one. They wait for each other, up to a stated time; then a write
+//!   fails with `Unavailable`, and may be sent again. Network file systems are refused.
+//! - One thread writes. It commits everything that waits in one transaction, and answers after that, so that many
+//!   sessions share one sync. One caller's conflict concerns nobody else; where SQLite fails, all is rolled back and
+//!   each commit is tried alone.
+//! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is made
+//!   anew from the log.
+//!
+//! # The file
+//!
+//! Readable with the `sqlite3` program, through the views `v_sessions`, `v_messages` and `v_runs`; while the store is
+//! open it has `-wal` and `-shm` files beside it, which belong to it. [`SqliteStore::backup`] copies it while writes
+//! go on. Made with mode 0600.
+
+mod backup;
+mod bindings;
+mod config;
+mod error;
+mod heads;
+mod listing;
+mod place;
+mod readers;
+mod reading;
+mod rebuild;
+mod request;
+mod rows;
+mod schema;
+mod sessions;
+mod store;
+mod wait;
+mod workspaces;
+mod writer;
+
+pub use config::{SqliteConfig, Sync};
+pub use store::SqliteStore;

@@ -1,0 +1,78 @@
+//! That each list walks an index: SQLite's own plans.
+
+use agent_core::{Actor, Role, WorkspaceId};
+use sqlx::{Row, query};
+
+use super::*;
+use crate::{SqliteConfig, reading, schema};
+
+async fn plan(conn: &mut SqliteConnection, sql: &str, bind: Option<&Sql>) -> Vec<String> {
+    let explain = query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
+    let explain = bind
+        .map_or_else(|| query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))), |sql| sql.bind(explain));
+    explain.fetch_all(conn).await.unwrap().iter().map(|row| row.get::<String, _>(3)).collect()
+}
+
+fn assert_walks(sql: &str, plan: &[String]) {
+    let bad = |line: &&String| {
+        (line.contains("SCAN") && !line.contains("CONSTANT ROW") && !line.contains("json_each"))
+            || line.contains("TEMP B-TREE")
+    };
+    let bad: Vec<_> = plan.iter().filter(bad).collect();
+    assert!(bad.is_empty(), "{sql}\n{plan:#?}");
+    assert!(
+        plan.iter().any(|line| line.contains("USING INDEX")
+            || line.contains("USING PRIMARY KEY")
+            || line.contains("COVERING INDEX")),
+        "{sql}\n{plan:#?}"
+    );
+}
+
+/// R15, R20, N15, X04: lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
+/// reads of a log walk an index in order: no plan holds a scan or a sort.
+#[tokio::test]
+async fn r20_n15_x04_every_list_walks_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).await.unwrap();
+    let id: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
+    let alice = Actor::named(Role::User, "alice").unwrap();
+    let workspace = WorkspaceId::DEFAULT;
+    let queries = [
+        SessionQuery::new(),
+        SessionQuery::new().with_hidden(),
+        SessionQuery::new().workspace(workspace),
+        SessionQuery::new().workspace(workspace).states([SessionState::Idle]),
+        SessionQuery::new().states([SessionState::Queued]),
+        SessionQuery::new().states([SessionState::Idle, SessionState::Archived]),
+        SessionQuery::new().label("project", "apollo"),
+        SessionQuery::new().label("project", "apollo").label("b", "c").workspace(workspace),
+        SessionQuery::new().creator(alice.clone()),
+        SessionQuery::new().creator(alice.clone()).workspace(workspace).states([SessionState::Idle]),
+        SessionQuery::new().parent(id),
+        SessionQuery::new().parent(id).creator(alice).label("a", "b"),
+    ];
+    for query in &queries {
+        for after in [None, Some((Timestamp::UNIX_EPOCH, id))] {
+            let sql = sql("default", query, after, false);
+            let plan = plan(&mut conn, sql.text(), Some(&sql)).await;
+            assert_walks(sql.text(), &plan);
+        }
+        let total = sql("default", query, None, true);
+        let plan = plan(&mut conn, total.text(), Some(&total)).await;
+        assert!(
+            plan.iter().all(|line| !line.contains("SCAN s") && !line.contains("TEMP B-TREE")),
+            "{plan:#?}"
+        );
+    }
+    for sql in [DUE, reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST] {
+        let plan = plan(&mut conn, sql, None).await;
+        let outer = |line: &String| !line.starts_with("SCAN (subquery");
+        let plan: Vec<_> = plan.into_iter().filter(outer).collect();
+        assert_walks(sql, &plan);
+    }
+    // The check sees a sort and a scan where there is one.
+    let sort = plan(&mut conn, "SELECT id FROM sessions WHERE tenant = 'a' ORDER BY title", None).await;
+    assert!(sort.iter().any(|line| line.contains("TEMP B-TREE")), "{sort:#?}");
+    let scan = plan(&mut conn, "SELECT title FROM sessions", None).await;
+    assert!(scan.iter().any(|line| line.contains("SCAN")), "{scan:#?}");
+}

@@ -1,0 +1,167 @@
+//! The file itself, before SQLite sees it: what lies there, on what file system, readable by whom.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+
+use agent_core::{Error, ErrorKind, Result};
+
+use crate::error::corrupt;
+
+/// Checks what is at `path`, and makes an empty file there, for its owner only, where there is nothing.
+pub(crate) fn prepare(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.exists() {
+        make_folder(folder).map_err(|source| failed("make the folder", folder, source))?;
+    }
+    refuse_network(folder)?;
+    match fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => {
+            Err(corrupt(&path.display().to_string(), "is no file, where the database should be"))
+        }
+        Ok(meta) if meta.permissions().readonly() => Err(Error::new(
+            ErrorKind::Denied,
+            format!("{} is read-only; make it writable for this user", path.display()),
+        )),
+        Ok(_) => check_start(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match make_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failed("make the file", path, error))
+            }
+            _ => Ok(()),
+        },
+        Err(error) => Err(failed("look at", path, error)),
+    }
+}
+
+/// A file that is not empty starts with SQLite's own words.
+fn check_start(path: &Path) -> Result<()> {
+    let mut start = Vec::new();
+    let file = fs::File::open(path).map_err(|source| failed("open", path, source))?;
+    file.take(16).read_to_end(&mut start).map_err(|source| failed("read", path, source))?;
+    if start.is_empty() || start == b"SQLite format 3\0" {
+        return Ok(());
+    }
+    Err(corrupt(&path.display().to_string(), "is no SQLite database, or its start is damaged"))
+}
+
+/// Makes an empty file that only its owner may read.
+pub(crate) fn make_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// The error for what the system refused.
+pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
+    let (kind, remedy) = match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::Denied, "give this user the right to read and write there")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::Full, "make room, then try again")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            (ErrorKind::Corrupt, "something else has that name; move it away, nothing was changed")
+        }
+        _ => (ErrorKind::Unavailable, "try again, and look at the disk"),
+    };
+    Error::new(kind, format!("cannot {doing} {}: {remedy}", path.display())).with_source(source)
+}
+
+/// SQLite's locks and its shared memory do not work across machines, so that two of them would destroy the file.
+fn refuse_network(folder: &Path) -> Result<()> {
+    let Some(name) = network(folder) else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{} is on a network file system ({name}), where the locks that keep the file whole do not work; use a local disk, or another backend",
+            folder.display()
+        ),
+    ))
+}
+
+#[cfg(target_os = "linux")]
+fn network(folder: &Path) -> Option<String> {
+    let stat = rustix::fs::statfs(folder).ok()?;
+    // The kernel's numbers are of 32 bits; the field's width and sign differ between machines.
+    let magic = (stat.f_type as u64 & 0xffff_ffff) as u32;
+    let mounts = if magic == FUSE { fs::read_to_string("/proc/self/mountinfo").ok() } else { None };
+    let kind = mounts.and_then(|mounts| mounted(&mounts, &fs::canonicalize(folder).ok()?));
+    judge(magic, kind.as_deref())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network(_: &Path) -> Option<String> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+const FUSE: u32 = 0x6573_5546;
+
+/// The name of a network file system, by the kernel's number and, for FUSE, by the mount's type.
+#[cfg(target_os = "linux")]
+fn judge(magic: u32, mounted: Option<&str>) -> Option<String> {
+    let name = match magic {
+        0x6969 => "nfs",
+        0x517b => "smb",
+        0xff53_4d42 => "cifs",
+        0xfe53_4d42 => "smb2",
+        0x5346_414f | 0x6b41_4653 => "afs",
+        0x00c3_6400 => "ceph",
+        0x0bd0_0bd0 => "lustre",
+        0x4750_4653 => "gpfs",
+        0x1983_0326 => "beegfs",
+        0x7375_7245 => "coda",
+        0x564c => "ncp",
+        FUSE => {
+            const REMOTE: [&str; 9] =
+                ["sshfs", "s3fs", "rclone", "goofys", "gcsfuse", "davfs", "glusterfs", "ceph", "juicefs"];
+            let mounted = mounted?;
+            return REMOTE.iter().any(|name| mounted.contains(name)).then(|| mounted.to_owned());
+        }
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
+
+/// The type of the mount that `path` lies on: the last one with the longest mount point.
+#[cfg(target_os = "linux")]
+fn mounted(mountinfo: &str, path: &Path) -> Option<String> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        Some((place.split(' ').nth(4)?.replace("\\040", " "), kind.split(' ').next()?))
+    });
+    mounts
+        .filter(|(place, _)| path.starts_with(place))
+        .max_by_key(|(place, _)| place.len())
+        .map(|(_, kind)| kind.to_owned())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Network file systems are known by number, those in user space by the type of the mount.
+    #[test]
+    fn network_file_systems_are_refused_by_name() {
+        assert_eq!(judge(0x6969, None).as_deref(), Some("nfs"));
+        assert_eq!(judge(0xff53_4d42, None).as_deref(), Some("cifs"));
+        assert_eq!(judge(0xef53, None), None, "ext4 is local");
+        assert_eq!(judge(FUSE, Some("fuse.gocryptfs")), None);
+        let mounts = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:5 / /home/a rw - fuse.sshfs host: rw\n";
+        let kind = mounted(mounts, Path::new("/home/a/agent"));
+        assert_eq!(judge(FUSE, kind.as_deref()).as_deref(), Some("fuse.sshfs"));
+        assert_eq!(mounted(mounts, Path::new("/home/ab")).as_deref(), Some("ext4"));
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading sessions: the record, a page of the log, signs of life. Each is one statement, which sees one moment.
+
+use agent_core::{Damaged, Error, ErrorKind, Event, EventPage, Pulse, ReadEvents, Seq, Session, SessionId};
+use futures::TryStreamExt;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{query, query_scalar};
+
+use crate::error::Step;
+use crate::rows::{int, number, optional, seq};
+use crate::sessions::{event, no_session, record};
+
+/// What a read found of a session's record.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    /// What was asked for.
+    Whole(T),
+    /// The record is damaged, or missing though there is a log; the writer has to make it anew.
+    Broken,
+}
+
+/// The session's record.
+pub(crate) async fn load(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Session>> {
+    let row = query("SELECT record, record_crc FROM sessions WHERE tenant = ? AND id = ?")
+        .bind(tenant.to_owned())
+        .bind(id.to_string())
+        .fetch_optional(&mut *conn)
+        .await?;
+    match row {
+        Some(row) => Ok(record(&row, tenant, id)?.map_or(Found::Broken, Found::Whole)),
+        None => absent(conn, tenant, id).await,
+    }
+}
+
+/// The session's head.
+pub(crate) async fn head(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Seq>> {
+    let head: Option<i64> = query_scalar("SELECT head FROM sessions WHERE tenant = ? AND id = ?")
+        .bind(tenant.to_owned())
+        .bind(id.to_string())
+        .fetch_optional(&mut *conn)
+        .await?;
+    match head {
+        Some(head) => Ok(Found::Whole(seq(head))),
+        None => absent(conn, tenant, id).await,
+    }
+}
+
+/// Signs of life of whoever holds the session's lease.
+pub(crate) async fn pulse(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Pulse>> {
+    let beat: Option<Option<i64>> = query_scalar(
+        "SELECT (SELECT beat FROM beats WHERE tenant = sessions.tenant AND session = sessions.id) \
+         FROM sessions WHERE tenant = ? AND id = ?",
+    )
+    .bind(tenant.to_owned())
+    .bind(id.to_string())
+    .fetch_optional(&mut *conn)
+    .await?;
+    match beat {
+        Some(beat) => Ok(Found::Whole(Pulse::new(seq(beat.unwrap_or(0)).get(), false))),
+        None => absent(conn, tenant, id).await,
+    }
+}
+
+/// Of a session without a record: whether there is a log or a tombstone.
+async fn absent<T>(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<T>> {
+    let left: bool = query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM events WHERE tenant = ? AND session = ?) \
+         OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ? AND session = ?)",
+    )
+    .bind(tenant.to_owned())
+    .bind(id.to_string())
+    .bind(tenant.to_owned())
+    .bind(id.to_string())
+    .fetch_one(conn)
+    .await?;
+    if left { Ok(Found::Broken) } else { Err(no_session(id).into()) }
+}
+
+/// The first row tells of the session, the others are its events.
+macro_rules! read_sql {
+    ($kinds:literal, $order:literal) => {
+        concat!(
+            "SELECT NULL, NULL, NULL, head, base, kept FROM sessions WHERE tenant = ? AND id = ? UNION ALL SELECT * FROM (\
+             SELECT seq, crc, json, NULL, NULL, NULL FROM events WHERE tenant = ? AND session = ? AND seq > ? AND seq < ?",
+            $kinds,
+            " ORDER BY seq",
+            $order,
+            " LIMIT ?)"
+        )
+    };
+}
+
+pub(crate) const OLDEST: &str = read_sql!("", "");
+pub(crate) const NEWEST: &str = read_sql!("", " DESC");
+const OLDEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?))", "");
+const NEWEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?))", " DESC");
+
+/// Where a session's own log begins and ends: the first number and the last that there should be.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    first: Seq,
+    last: Seq,
+}
+
+impl Extent {
+    fn of(row: &SqliteRow) -> sqlx::Result<Self> {
+        let (head, base) = (seq(number(row, 3)?), seq(number(row, 4)?));
+        let last = optional(row, 5)?.map_or(head, |kept| seq(kept).min(head));
+        Ok(Self { first: base.next(), last })
+    }
+}
+
+/// A page of the session's own events.
+pub(crate) async fn read(
+    conn: &mut SqliteConnection,
+    tenant: &str,
+    id: SessionId,
+    read: &ReadEvents,
+) -> Step<Found<EventPage>> {
+    let sql = match (read.newest, read.kinds.is_empty()) {
+        (false, true) => OLDEST,
+        (true, true) => NEWEST,
+        (false, false) => OLDEST_OF,
+        (true, false) => NEWEST_OF,
+    };
+    let name = id.to_string();
+    let limit = read.limit.min(agent_core::page::PAGE_MAX);
+    let mut all = query(sql)
+        .bind(tenant.to_owned())
+        .bind(name.clone())
+        .bind(tenant.to_owned())
+        .bind(name.clone())
+        .bind(int(read.after.get()))
+        .bind(read.before.map_or(i64::MAX, |before| int(before.get())));
+    if !read.kinds.is_empty() {
+        all = all.bind(serde_json::to_string(&read.kinds).unwrap_or_default());
+    }
+    // One more than asked for tells whether there is another page.
+    let mut rows = all.bind(int(limit as u64).saturating_add(1)).fetch(&mut *conn);
+    let (mut extent, mut events, mut bytes) = (None, Vec::<Event>::new(), 0);
+    let (mut bad, mut full) = (None, false);
+    while let Some(row) = rows.try_next().await? {
+        if optional(&row, 0)?.is_none() {
+            extent = Some(Extent::of(&row)?);
+            continue;
+        }
+        let event = match event(&row, 0, tenant, &name)? {
+            Ok(event) => event,
+            Err(error) => {
+                bad = Some(error);
+                break;
+            }
+        };
+        if let Some(error) = extent.and_then(|extent| gap(read, extent, &events, Some(event.seq), &name)) {
+            bad = Some(error);
+            break;
+        }
+        bytes += event.size_bytes();
+        full = events.len() >= limit || (!events.is_empty() && bytes > read.max_bytes);
+        events.push(event);
+        if full {
+            break;
+        }
+    }
+    drop(rows);
+    let Some(extent) = extent else { return absent(conn, tenant, id).await };
+    if bad.is_none() && !full {
+        bad = gap(read, extent, &events, None, &name);
+    }
+    let Some(bad) = bad else {
+        return Ok(Found::Whole(EventPage::collect(read, events.into_iter().map(Ok))?));
+    };
+    if events.is_empty() {
+        return Err(bad.into());
+    }
+    let page = EventPage::collect(read, events.into_iter().map(Ok))?;
+    if page.next.is_some() {
+        return Ok(Found::Whole(page));
+    }
+    let damaged = Damaged::new(format!("session {id}"), bad.to_string());
+    Ok(Found::Whole(page.with_damaged(vec![damaged])))
+}
+
+/// The error for an event that should stand before `next` (or before the end, where there is no next) and does not.
+fn gap(
+    read: &ReadEvents,
+    extent: Extent,
+    so_far: &[Event],
+    next: Option<Seq>,
+    session: &str,
+) -> Option<Error> {
+    if !read.kinds.is_empty() {
+        return None;
+    }
+    let first = read.after.next().max(extent.first);
+    let last = match read.before {
+        Some(before) => Seq::new(before.get().saturating_sub(1)).min(extent.last),
+        None => extent.last,
+    };
+    let before = |seq: Seq| seq.get().saturating_sub(1);
+    let (due, end) = if read.newest {
+        (so_far.last().map_or(last.get(), |event| before(event.seq)), before(first))
+    } else {
+        (so_far.last().map_or(first, |event| event.seq.next()).get(), last.next().get())
+    };
+    let is_there = match next {
+        Some(next) => next.get() == due,
+        None if read.newest => due <= end,
+        None => due >= end,
+    };
+    (!is_there).then(|| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("event {due} of session {session} is missing; restore it from a backup"),
+        )
+    })
+}

@@ -1,0 +1,427 @@
+//! The store: the three traits, each method thin over a read on a connection of the pool or a request to the writer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::{
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
+    Durability, Epoch, ErrorKind, Event, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result,
+    Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, TenantId,
+    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
+
+use crate::config::{SqliteConfig, Sync};
+use crate::error::{failed, gone, name};
+use crate::heads::Heads;
+use crate::readers::Readers;
+use crate::reading::Found;
+use crate::request::{Answer, Request};
+use crate::writer::Sender;
+use crate::{backup, bindings, listing, place, reading, workspaces};
+
+/// How often a session is looked at by those who wait for a change that another process makes.
+const LOOK: Duration = Duration::from_millis(25);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// Keeps workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections; other
+/// handles on the same file, in this process or another, behave like this one.
+///
+/// Writes go through one thread, which finishes what it was given also where the caller is dropped, and ends with the
+/// last clone. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    tenant: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: SqliteConfig,
+    readers: Readers,
+    writer: Sender,
+    heads: Arc<Heads>,
+}
+
+impl SqliteStore {
+    /// Opens the store in the file `path`, for the tenant `default`, making the file where there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SqliteConfig::open`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        Self::with_config(SqliteConfig::new(path)).await
+    }
+
+    pub(crate) async fn with_config(mut config: SqliteConfig) -> Result<Self> {
+        // A process may change its directory later; and SQLite takes a name that starts with `file:` for an address.
+        config.path = std::path::absolute(&config.path)
+            .map_err(|error| place::failed("use the path", &config.path, error))?;
+        let heads = Arc::new(Heads::default());
+        let writer = Sender::start(config.clone(), heads.clone()).await?;
+        let readers = Readers::new(&config);
+        let shared = Arc::new(Shared { config, readers, writer, heads });
+        Ok(Self { shared, tenant: TenantId::default().as_str().into() })
+    }
+
+    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Self {
+        Self { shared: self.shared.clone(), tenant: tenant.as_str().into() }
+    }
+
+    /// The file, with all tenants.
+    pub fn path(&self) -> &Path {
+        &self.shared.config.path
+    }
+
+    /// Copies the whole file, with all tenants, to the new file `to`: a snapshot of one moment, while writes go on. It
+    /// is checked and on the disk before it gets its name.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
+    pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<()> {
+        let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
+        observed(span, backup::back_up(&self.shared.config, to.into())).await
+    }
+
+    /// Makes all session records, lists and labels of all tenants anew from the logs, and returns how many. A record
+    /// whose log is damaged is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SessionStore`].
+    pub async fn rebuild(&self) -> Result<u64> {
+        let span = info_span!("store.rebuild", store = "sqlite", outcome = Empty);
+        observed(span, async { count(&self.ask(Request::Rebuild).await?) }).await
+    }
+
+    /// The tenant's sessions that want to run by `until`: inputs that wait, wakes that are due, failed runs whose time
+    /// to be tried again has come; the longest due first, at most `limit`. Those whose rows are damaged are left out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SessionStore`].
+    pub async fn due(&self, until: Timestamp, limit: usize) -> Result<Vec<(Timestamp, SessionSummary)>> {
+        let span = info_span!("store.due", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = listing::due(&mut conn, &self.tenant, until, limit).await;
+            conn.give_back("list sessions that are due", found)
+        };
+        observed(span, work).await
+    }
+
+    async fn ask(&self, request: Request) -> Result<Answer> {
+        self.shared.writer.ask(self.tenant.clone(), request).await
+    }
+
+    /// Has the writer make a session's record anew.
+    async fn mend(&self, id: SessionId) -> Result<Session> {
+        match self.ask(Request::Mend(id)).await? {
+            Answer::Session(session) => Ok(*session),
+            _ => Err(gone()),
+        }
+    }
+
+    async fn head(&self, id: SessionId) -> Result<Seq> {
+        let mut conn = self.shared.readers.lend().await?;
+        let found = reading::head(&mut conn, &self.tenant, id).await;
+        match conn.give_back("read a session", found)? {
+            Found::Whole(head) => Ok(head),
+            Found::Broken => Ok(self.mend(id).await?.head),
+        }
+    }
+}
+
+/// Runs an operation in its span, and notes there how it ended.
+async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = work.instrument(span.clone()).await;
+    span.record("outcome", done.as_ref().map_or_else(|error| name(error.kind()), |_| "ok"));
+    done
+}
+
+fn count(answer: &Answer) -> Result<u64> {
+    match answer {
+        Answer::Count(count) => Ok(*count),
+        _ => Err(gone()),
+    }
+}
+
+#[async_trait]
+impl SessionStore for SqliteStore {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let id = commit.session;
+        let span = info_span!("store.commit", store = "sqlite", session = %id, events = Empty, bytes = Empty, outcome = Empty);
+        let noted = span.clone();
+        let work = async {
+            let request = Request::Commit(Box::new(commit));
+            noted.record("bytes", request.size_bytes());
+            let Answer::Committed(done) = self.ask(request).await? else { return Err(gone()) };
+            noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
+            Ok(*done)
+        };
+        observed(span, work).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = reading::load(&mut conn, &self.tenant, id).await;
+            match conn.give_back("read a session", found)? {
+                Found::Whole(session) => Ok(session),
+                Found::Broken => self.mend(id).await,
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let span = info_span!("store.read", store = "sqlite", session = %id, events = Empty, bytes = Empty, outcome = Empty);
+        let noted = span.clone();
+        let work = async {
+            let mut mended = false;
+            let page = loop {
+                let mut conn = self.shared.readers.lend().await?;
+                let found = reading::read(&mut conn, &self.tenant, id, &read).await;
+                match conn.give_back("read events", found)? {
+                    Found::Whole(page) => break page,
+                    Found::Broken if mended => return Err(gone()),
+                    Found::Broken => {
+                        self.mend(id).await?;
+                        mended = true;
+                    }
+                }
+            };
+            noted.record("events", page.events.len());
+            noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
+            Ok(page)
+        };
+        observed(span, work).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let listed = listing::sessions(&mut conn, &self.tenant, &query).await;
+            let mut listed = conn.give_back("list sessions", listed)?;
+            for id in std::mem::take(&mut listed.broken) {
+                match self.mend(id).await {
+                    Ok(session) => {
+                        let summary = SessionSummary::from(&session);
+                        listed.page.items.extend(query.wants(&summary).then_some(summary));
+                    }
+                    Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                        listed.page.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            listed.page.items.sort_by_key(|item| std::cmp::Reverse((item.last_active_at, item.id)));
+            Ok(listed.page)
+        };
+        observed(span, work).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let span = info_span!("store.purge", store = "sqlite", session = %purge.session, outcome = Empty);
+        let work = async {
+            match self.ask(Request::Purge(purge)).await? {
+                Answer::Purged(purged) => Ok(purged),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.beat", store = "sqlite", session = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Beat(id, epoch)).await.map(drop) }).await
+    }
+
+    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
+        let span = info_span!("store.pulse", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = reading::pulse(&mut conn, &self.tenant, id).await;
+            match conn.give_back("look for signs of life", found)? {
+                Found::Whole(pulse) => Ok(pulse),
+                Found::Broken => self.mend(id).await.map(|_| Pulse::default()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let durability = match self.shared.config.sync {
+            Sync::Full => Durability::PowerLoss,
+            Sync::Normal | Sync::Off => Durability::ProcessCrash,
+        };
+        Capabilities::new(Scope::Host, durability)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let span = info_span!("store.changed", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            // What this store writes is told at once; what others write is looked for.
+            let mut told = self.shared.heads.watch(&self.tenant, id);
+            let mut pause = LOOK;
+            loop {
+                let head = self.head(id).await?;
+                if head > seen {
+                    return Ok(head);
+                }
+                let _ = tokio::time::timeout(pause, told.wait_for(|head| *head > seen)).await;
+                pause = (pause * 3 / 2).min(LOOK_MAX);
+            }
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl WorkspaceStore for SqliteStore {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = workspaces::load(&mut conn, &self.tenant, id).await;
+            conn.give_back("read a workspace", found)
+        };
+        observed(span, work).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        let span =
+            info_span!("store.put_workspace", store = "sqlite", workspace = %workspace.id, outcome = Empty);
+        let work = async {
+            match self.ask(Request::Put(Box::new(workspace), expect)).await? {
+                Answer::Workspace(workspace) => Ok(*workspace),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let span = info_span!("store.touch", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Touch(id, at)).await.map(drop) }).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let span = info_span!("store.list_workspaces", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let page = workspaces::list(&mut conn, &self.tenant, &query).await;
+            conn.give_back("list workspaces", page)
+        };
+        observed(span, work).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let span = info_span!("store.delete_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Delete(id)).await.map(drop) }).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = workspaces::load_config(&mut conn, &self.tenant, id).await;
+            conn.give_back("read a configuration", found)
+        };
+        observed(span, work).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        let span = info_span!("store.save_config", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::SaveConfig(id, text, expect)).await.map(drop) }).await
+    }
+}
+
+#[async_trait]
+impl BindingStore for SqliteStore {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let span = info_span!("store.resolve", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let found = bindings::resolve(&mut conn, &self.tenant, device).await;
+            conn.give_back("read a binding", found)
+        };
+        observed(span, work).await
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let span = info_span!("store.bind", store = "sqlite", workspace = %to, outcome = Empty);
+        let work = async {
+            match self.ask(Request::Bind(device.clone(), to, expect)).await? {
+                Answer::Bound(workspace) => Ok(workspace),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let span = info_span!("store.unbind", store = "sqlite", outcome = Empty);
+        let work = async {
+            match self.ask(Request::Unbind(device.clone())).await? {
+                Answer::Was(bound) => Ok(bound),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let span = info_span!("store.unbind_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { count(&self.ask(Request::UnbindWorkspace(id)).await?) }).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let page = bindings::list(&mut conn, &self.tenant, &query).await;
+            conn.give_back("list bindings", page)
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl Tenants for SqliteStore {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        self.tenant(tenant).into()
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_tenants", store = "sqlite", outcome = Empty);
+        let work = async {
+            let mut conn = self.shared.readers.lend().await?;
+            let after = after.as_ref().map_or("", TenantId::as_str);
+            let names =
+                listing::tenants(&mut conn, after).await.map_err(|error| failed("list tenants", error))?;
+            let found = names.iter().map(|name| name.parse::<TenantId>()).collect::<Result<Vec<_>>>();
+            let mut found = conn.give_back("list tenants", found.map_err(Into::into))?;
+            found.sort();
+            Ok(Page::new(found))
+        };
+        observed(span, work).await
+    }
+}

@@ -1,0 +1,99 @@
+//! The public suite on the SQLite store.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent_core::{ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
+use agent_storage_conformance::{Damage, DamageKind, Factory};
+use agent_storage_sqlite::SqliteStore;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, query, raw_sql};
+use tempfile::TempDir;
+
+struct Sqlite;
+
+/// A file; the folder that this process made for it is removed at the end.
+struct Site {
+    path: PathBuf,
+    _made: Option<TempDir>,
+}
+
+#[async_trait]
+impl Factory for Sqlite {
+    type Site = Site;
+
+    async fn fresh(&self) -> Result<Site> {
+        let made = tempfile::tempdir().map_err(failed)?;
+        Ok(Site { path: made.path().join("agent.db"), _made: Some(made) })
+    }
+
+    async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
+        Ok(SqliteStore::open(&site.path).await?.tenant(tenant).into())
+    }
+
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+        Ok(Some(Arc::new(SqliteStore::open(&site.path).await?)))
+    }
+
+    fn address(&self, site: &Site) -> Option<String> {
+        site.path.to_str().map(str::to_owned)
+    }
+
+    async fn attach(&self, address: &str) -> Result<Site> {
+        Ok(Site { path: address.into(), _made: None })
+    }
+
+    fn damages(&self) -> &[DamageKind] {
+        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
+    }
+
+    async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
+        damage_rows(site, damage).await.map_err(failed)
+    }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> agent_core::Error {
+    agent_core::Error::new(ErrorKind::Unavailable, "the test's own file").with_source(error)
+}
+
+async fn damage_rows(site: &Site, damage: Damage) -> sqlx::Result<()> {
+    let mut conn = SqliteConnectOptions::new().filename(&site.path).connect().await?;
+    match damage {
+        Damage::Event(session, seq) => {
+            // Another character in the middle of the payload; it is still JSON.
+            let flip = "UPDATE events SET json = substr(json, 1, length(json) - 6) || \
+                char(unicode(substr(json, -6, 1)) + 1) || substr(json, -5) WHERE session = ? AND seq = ?";
+            let seq = i64::try_from(seq.get()).unwrap_or(0);
+            let done = query(flip).bind(session.to_string()).bind(seq).execute(&mut conn).await?;
+            assert_eq!(done.rows_affected(), 1);
+        }
+        Damage::Workspace(id) => {
+            let cut = "UPDATE workspaces SET record = substr(record, 1, length(record) / 2) WHERE id = ?";
+            let done = query(cut).bind(id.as_uuid().to_string()).execute(&mut conn).await?;
+            assert_eq!(done.rows_affected(), 1);
+        }
+        Damage::Bindings => {
+            let cut = "UPDATE bindings SET workspace = substr(workspace, 1, length(workspace) / 2)";
+            raw_sql(cut).execute(&mut conn).await?;
+        }
+        Damage::Derived => {
+            let names: Vec<(String, String)> = sqlx::query_as(
+                "SELECT type, name FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'",
+            )
+            .fetch_all(&mut conn)
+            .await?;
+            assert!(names.len() > 8, "{names:?}");
+            for (kind, name) in names {
+                raw_sql(AssertSqlSafe(format!("DROP {kind} {name}"))).execute(&mut conn).await?;
+            }
+            raw_sql("DELETE FROM sessions; DELETE FROM labels; DELETE FROM beats").execute(&mut conn).await?;
+        }
+        other => return Err(sqlx::Error::Protocol(format!("no way to do {other:?}"))),
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    agent_storage_conformance::main(Sqlite)
+}

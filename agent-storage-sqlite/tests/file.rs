@@ -1,0 +1,366 @@
+//! The file: what is refused at open, what damage comes to, what people and backups read.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use agent_core::{
+    Commit, ErrorKind, LeaseRequest, NewEvent, Patch, Purge, ReadEvents, Reason, RunEnd, Seq, SessionQuery,
+    SessionState, SessionStore, Timestamp, Trigger, Wake,
+};
+use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync};
+use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
+use support::Site;
+
+async fn refusal(path: &std::path::Path) -> ErrorKind {
+    let error = SqliteStore::open(path).await.unwrap_err();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "it names the file: {error}");
+    error.kind().clone()
+}
+
+/// X01, X05: what is no file of this library is refused by a typed error that names it, and not touched.
+#[tokio::test]
+async fn x01_what_is_not_ours_is_refused_and_left_alone() {
+    let site = Site::new();
+    let path = site.path();
+    let text = b"not a database, but somebody's notes; long enough for a header of SQLite, which has 100 bytes, and more";
+    fs::write(&path, text).unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::Corrupt);
+    assert_eq!(fs::read(&path).unwrap(), text);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::Corrupt);
+    fs::remove_dir(&path).unwrap();
+
+    fs::write(&path, "").unwrap();
+    raw_sql("CREATE TABLE recipes (name TEXT)").execute(&mut site.raw().await).await.unwrap();
+    let before = fs::read(&path).unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::InvalidInput, "another application's");
+    assert_eq!(fs::read(&path).unwrap(), before);
+    raw_sql("DROP TABLE recipes; PRAGMA application_id = 1").execute(&mut site.raw().await).await.unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::InvalidInput);
+    raw_sql("PRAGMA application_id = 0").execute(&mut site.raw().await).await.unwrap();
+    drop(site.open().await);
+
+    raw_sql("PRAGMA user_version = 2").execute(&mut site.raw().await).await.unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
+    raw_sql("PRAGMA user_version = 1").execute(&mut site.raw().await).await.unwrap();
+    drop(site.open().await);
+
+    let mut mode = fs::metadata(&path).unwrap().permissions();
+    mode.set_readonly(true);
+    fs::set_permissions(&path, mode).unwrap();
+    assert_eq!(refusal(&path).await, ErrorKind::Denied, "read-only");
+    let under_a_file = path.join("agent.db");
+    assert!(SqliteStore::open(&under_a_file).await.is_err());
+}
+
+/// X05: options are read from an address; what is none is refused, and the known ones are named.
+#[tokio::test]
+async fn x05_addresses_are_checked() {
+    for bad in [
+        "agent.db",
+        "sqlite:",
+        "sqlite:?sync=full",
+        "sqlite:a?sync=fast",
+        "sqlite:a?readers=0",
+        "sqlite:a?readers=many",
+        "sqlite:a?busy_timeout_ms=-1",
+        "sqlite:a?mode=ro",
+        "sqlite:a?sync",
+        "sqlite:a%00b",
+    ] {
+        let error = SqliteConfig::from_url(bad).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{bad}");
+        if bad.contains('=') && bad.contains("a?") {
+            assert!(error.to_string().contains("sync=full|normal|off, busy_timeout_ms="), "{error}");
+        }
+    }
+    let site = Site::new();
+    let path = site.folder.path().join("a b?c.db");
+    let address = format!(
+        "sqlite://{}/a%20b%3fc.db?sync=off&busy_timeout_ms=10&readers=1",
+        site.folder.path().display()
+    );
+    let store = SqliteConfig::from_url(&address).unwrap().open().await.unwrap();
+    assert_eq!(store.path(), path);
+    assert!(path.is_file());
+    assert_eq!(store.capabilities().durability, agent_core::Durability::ProcessCrash);
+    let full = site.config().with_sync(Sync::Full).open().await.unwrap();
+    assert_eq!(full.capabilities().durability, agent_core::Durability::PowerLoss);
+}
+
+/// Conversations are private: the file and those beside it are for their owner only.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let site = Site::new();
+    let store = site.open().await;
+    site.session(&store).await;
+    store.backup(site.folder.path().join("copy.db")).await.unwrap();
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(site.folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.file_name());
+        seen.push(entry.file_name().into_string().unwrap());
+    }
+    seen.sort();
+    assert_eq!(seen, ["agent.db", "agent.db-shm", "agent.db-wal", "copy.db"]);
+}
+
+/// X01: a flipped byte of an event is `Corrupt` and names it; an event that is gone is missing, not absent; the rest is
+/// read, in either direction.
+#[tokio::test]
+async fn x01_a_flipped_byte_is_an_error_and_not_an_answer() {
+    let site = Site::new();
+    let store = site.open().await;
+    let mut session = site.session(&store).await;
+    for n in 0..9 {
+        session = site.say(&store, &session, format!("message {n}")).await;
+    }
+    let whole = store.read(session.id, ReadEvents::first(100)).await.unwrap();
+    let at = Seq::new(5);
+    for damage in [
+        "UPDATE events SET json = replace(json, 'message', 'massage') WHERE seq = 5",
+        "UPDATE events SET json = CAST(x'ff' || json AS TEXT) WHERE seq = 5",
+        "UPDATE events SET seq = 99 WHERE seq = 5",
+        "DELETE FROM events WHERE seq IN (5, 99)",
+    ] {
+        raw_sql(AssertSqlSafe(damage)).execute(&mut site.raw().await).await.unwrap();
+        let page = store.read(session.id, ReadEvents::first(100)).await.unwrap();
+        assert_eq!(page.events, whole.events[..4], "{damage}");
+        assert!(page.damaged[0].to_string().contains("event 5 of session"), "{:?}", page.damaged);
+        let error = store.read(session.id, ReadEvents::first(9).after(Seq::new(4))).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(&format!("event 5 of session {}", session.id)), "{error}");
+        assert!(!error.to_string().contains("message 3"), "payloads are not in errors: {error}");
+        let end = if damage.contains("99") && damage.contains("UPDATE") { 9 } else { 10 };
+        let rest = ReadEvents::last(100).after(at).before(Seq::new(end + 1));
+        let rest = store.read(session.id, rest).await.unwrap();
+        assert_eq!(rest.events, whole.events[5..end as usize], "{damage}");
+    }
+    assert_eq!(store.load(session.id).await.unwrap(), session, "the record is not the log");
+}
+
+/// X08: a record, a summary, a label that is damaged or gone is made anew from the log, to the same answers.
+#[tokio::test]
+async fn x08_derived_rows_are_made_anew_from_the_log() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let patch = NewEvent::updated(Patch::new().label("project", "apollo"));
+    let session = store
+        .commit(Commit::seal(&site.effects, session.id, session.head).event(patch))
+        .await
+        .unwrap()
+        .session;
+    let session = site.say(&store, &session, "hello").await;
+    let query = || SessionQuery::new().label("project", "apollo").with_total();
+    let list = store.list(query()).await.unwrap();
+    assert_eq!(list.items.len(), 1);
+    for damage in [
+        "UPDATE sessions SET record = replace(record, 'apollo', 'apallo')",
+        "UPDATE sessions SET record = 'x'",
+        "UPDATE sessions SET summary = replace(summary, 'apollo', 'apallo')",
+        "DELETE FROM sessions",
+    ] {
+        for first in ["load", "list", "read", "commit"] {
+            raw_sql(AssertSqlSafe(damage)).execute(&mut site.raw().await).await.unwrap();
+            match first {
+                "load" => assert_eq!(store.load(session.id).await.unwrap(), session, "{damage}"),
+                "list" if !damage.contains("DELETE") => {
+                    assert_eq!(store.list(query()).await.unwrap(), list, "{damage}");
+                }
+                "read" => {
+                    assert_eq!(store.read(session.id, ReadEvents::first(9)).await.unwrap().events.len(), 3);
+                }
+                _ => {
+                    let again = Commit::create(
+                        &site.effects,
+                        agent_core::NewSession::new(session.id, session.workspace),
+                    );
+                    let error = store.commit(again).await.unwrap_err();
+                    assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(session.head) }, "{damage}");
+                }
+            }
+            assert_eq!(store.load(session.id).await.unwrap(), session, "{damage}, {first}");
+            assert_eq!(store.list(query()).await.unwrap(), list, "{damage}, {first}");
+        }
+    }
+    raw_sql("DELETE FROM labels").execute(&mut site.raw().await).await.unwrap();
+    assert_eq!(store.list(query()).await.unwrap().items.len(), 0);
+    assert_eq!(store.rebuild().await.unwrap(), 1);
+    assert_eq!(store.list(query()).await.unwrap(), list);
+}
+
+/// F26: copies taken while writes go on open, are whole, and hold everything that was acknowledged before they began.
+#[tokio::test(flavor = "multi_thread")]
+async fn f26_a_backup_during_writes_is_a_moment() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let (told, mut acknowledged) = tokio::sync::watch::channel(session.head);
+    let (writing, effects, id) = (store.clone(), site.effects.clone(), session.id);
+    let writer = tokio::spawn(async move {
+        use agent_core::SessionStoreExt;
+
+        let mut seen = *told.borrow();
+        while !told.is_closed() {
+            let turn = vec![NewEvent::user_message("question"), NewEvent::agent_message("x".repeat(2000))];
+            seen = writing.append(&effects, id, seen, turn).await.unwrap().last;
+            let _ = told.send(seen);
+        }
+    });
+    for n in 0..5 {
+        acknowledged.changed().await.unwrap();
+        let (before, to) =
+            (*acknowledged.borrow_and_update(), site.folder.path().join(format!("copy {n}.db")));
+        store.backup(&to).await.unwrap();
+        let error = store.backup(&to).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "nothing is replaced");
+        let copy = SqliteStore::open(&to).await.unwrap();
+        let head = copy.load(id).await.unwrap().head;
+        assert!(head >= before, "{head} {before}");
+        assert_eq!(head.get() % 2, 1, "no half of a commit");
+        let page = copy.read(id, ReadEvents::last(1000)).await.unwrap();
+        assert!(page.damaged.is_empty());
+        assert_eq!(page.events.last().unwrap().seq, head);
+    }
+    drop(acknowledged);
+    writer.await.unwrap();
+}
+
+/// R13: after a purge the words are in no file of the store; the tombstone is there, also when it has to be found anew.
+#[tokio::test]
+async fn r13_a_purge_removes_every_byte() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let secret = "abracadabra".repeat(1000);
+    let session = site.say(&store, &session, secret).await;
+    let found = || {
+        let files = fs::read_dir(site.folder.path()).unwrap();
+        files
+            .map(|file| fs::read(file.unwrap().path()).unwrap())
+            .any(|bytes| bytes.windows(11).any(|word| word == b"abracadabra"))
+    };
+    assert!(found());
+    let delete =
+        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = store.commit(delete).await.unwrap().session;
+    store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
+    assert!(!found());
+    raw_sql("DELETE FROM sessions").execute(&mut site.raw().await).await.unwrap();
+    drop(store);
+    let store = site.open().await;
+    assert_eq!(store.load(session.id).await.unwrap(), deleted);
+    let hidden = store.list(SessionQuery::new().states([SessionState::Deleted])).await.unwrap();
+    assert_eq!(hidden.items.len(), 1);
+    assert!(store.read(session.id, ReadEvents::default()).await.unwrap().events.is_empty());
+}
+
+/// O10, O14: sessions with inputs that wait, wakes that are due and retries whose time has come are found across
+/// sessions in the order in which they are due; no others.
+#[tokio::test]
+async fn o10_o14_what_is_due_is_found_in_order() {
+    let site = Site::new();
+    let store = site.open().await;
+    let at = |minutes: i64| Timestamp::from_micros(1_771_151_400_000_000).plus_micros(minutes * 60_000_000);
+    let mut wakes = Vec::new();
+    for minutes in [30, 10, 20] {
+        let session = site.session(&store).await;
+        let wake = NewEvent::wake_scheduled(Wake::new("daily", at(minutes)));
+        let commit = Commit::seal(&site.effects, session.id, session.head).event(wake);
+        wakes.push(store.commit(commit).await.unwrap().session.id);
+    }
+    let waits = site.session(&store).await;
+    let waits = site.say(&store, &waits, "an input").await;
+    let fails = site.session(&store).await;
+    let run = site.effects.new_run_id();
+    let begin = Commit::seal(&site.effects, fails.id, fails.head)
+        .event(NewEvent::user_message("go"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+    let began = store.commit(begin).await.unwrap();
+    let failure = agent_core::Failure::new(Reason::RunError, "the model is away");
+    let retry = Commit::seal(&site.effects, fails.id, began.last)
+        .fence(run, began.epoch.unwrap())
+        .trigger(Trigger::EndRun(RunEnd::retry(failure, at(25), 9)));
+    store.commit(retry).await.unwrap();
+    site.session(&store).await;
+    let due = |minutes| {
+        let store = &store;
+        async move {
+            store
+                .due(at(minutes), 100)
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|(_, session)| session.id)
+                .collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(due(1).await, [waits.id]);
+    assert_eq!(due(25).await, [waits.id, wakes[1], wakes[2], fails.id]);
+    assert_eq!(due(60).await, [waits.id, wakes[1], wakes[2], fails.id, wakes[0]]);
+    assert_eq!(store.due(at(60), 2).await.unwrap().len(), 2);
+    assert_eq!(store.rebuild().await.unwrap(), 6);
+    assert_eq!(due(60).await.len(), 5, "the index is made anew from the logs");
+}
+
+/// N15: the views show sessions, messages and runs; those of one session are found without a look at another's.
+#[tokio::test]
+async fn n15_people_read_sessions_messages_and_runs() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let run = site.effects.new_run_id();
+    let begin = Commit::seal(&site.effects, session.id, session.head)
+        .event(NewEvent::user_message("Wie geht's?"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+    let began = store.commit(begin).await.unwrap();
+    let end = Commit::seal(&site.effects, session.id, began.last)
+        .fence(run, began.epoch.unwrap())
+        .event(NewEvent::agent_message("Gut."))
+        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    store.commit(end).await.unwrap();
+    let mut conn = site.raw().await;
+    let texts: Vec<String> = query_scalar("SELECT text FROM v_messages WHERE session = ? ORDER BY seq")
+        .bind(session.id.to_string())
+        .fetch_all(&mut conn)
+        .await
+        .unwrap();
+    assert_eq!(texts, ["Wie geht's?", "Gut."]);
+    let (state, head): (String, i64) =
+        sqlx::query_as("SELECT state, head FROM v_sessions").fetch_one(&mut conn).await.unwrap();
+    assert_eq!((state.as_str(), head), ("idle", 3));
+    let runs: Vec<(String, i64)> =
+        sqlx::query_as("SELECT run, events FROM v_runs").fetch_all(&mut conn).await.unwrap();
+    assert!(runs.iter().any(|(name, events)| *name == run.to_string() && *events >= 1), "{runs:?}");
+    for view in ["v_messages", "v_runs"] {
+        let sql =
+            format!("EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE tenant = 'default' AND session = 'x'");
+        let plan = query(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap();
+        let lines: Vec<String> = plan.iter().map(|row| row.get(3)).collect();
+        assert!(lines.iter().any(|line| line.starts_with("SEARCH events USING INDEX")), "{lines:?}");
+    }
+}
+
+/// X03: waiting ends soon after another process's commit too, which nobody tells of.
+#[tokio::test]
+async fn x03_waiting_ends_with_a_commit_through_another_handle() {
+    let site = Site::new();
+    let (here, there) = (site.open().await, site.open().await);
+    let session = site.session(&here).await;
+    let (waiter, id, seen) = (here.clone(), session.id, session.head);
+    let waiting = tokio::spawn(async move { waiter.changed(id, seen).await });
+    tokio::task::yield_now().await;
+    site.say(&there, &session, "from elsewhere").await;
+    let head =
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is seen").unwrap().unwrap();
+    assert_eq!(head, seen.next());
+}

@@ -1,0 +1,164 @@
+//! Several processes on one file: nothing is lost, nobody is told that the database is locked, kills lose nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::Write;
+use std::time::Duration;
+
+use agent_core::{
+    BindingStore, DeviceId, Effects, Expect, NewEvent, NewSession, ReadEvents, Seq, SessionId, SessionStore,
+    SessionStoreExt, WorkspaceId,
+};
+use agent_storage_sqlite::SqliteStore;
+use sqlx::query_scalar;
+use support::{MARK, Site, Worker};
+
+const TASKS: usize = 32;
+
+fn answer(what: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{MARK}{what}").and_then(|()| out.flush()).unwrap();
+}
+
+/// Not a test by itself: what another process does, where the environment says so.
+#[test]
+fn worker() {
+    let Ok(path) = std::env::var("WORKER_PATH") else { return };
+    let order = std::env::var("WORKER_ORDER").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(path).await.unwrap();
+        let effects = Effects::default();
+        match order.split_once(' ').unwrap() {
+            ("append", id) => append(&store, &effects, id.parse().unwrap()).await,
+            ("write", count) => write(&store, &effects, count.parse().unwrap()).await,
+            ("open", name) => {
+                let device: DeviceId = name.parse().unwrap();
+                answer(store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap());
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Appends until it is killed, and says each number once it is acknowledged.
+async fn append(store: &SqliteStore, effects: &Effects, id: SessionId) {
+    let mut seen = store.load(id).await.unwrap().head;
+    loop {
+        let said = vec![NewEvent::user_message("text"), NewEvent::agent_message("x".repeat(3000))];
+        seen = store.append(effects, id, seen, said).await.unwrap().last;
+        answer(seen);
+    }
+}
+
+/// 32 tasks, each with a session of its own, so many turns each (or for as many seconds as asked for).
+async fn write(store: &SqliteStore, effects: &Effects, count: u64) {
+    let soak = std::env::var("AGENT_SQLITE_SOAK_SECONDS").ok().map(|text| text.parse::<u64>().unwrap());
+    let end = soak.map(|seconds| tokio::time::Instant::now() + Duration::from_secs(seconds));
+    let tasks = (0..TASKS).map(|_| {
+        let (store, effects) = (store.clone(), effects.clone());
+        tokio::spawn(async move {
+            let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+            let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+            let (mut seen, mut turns) = (session.head, 0);
+            while end.map_or(turns < count, |end| tokio::time::Instant::now() < end) {
+                let turn = vec![NewEvent::user_message("question"), NewEvent::agent_message("answer")];
+                seen = store.append(&effects, session.id, seen, turn).await.unwrap().last;
+                turns += 1;
+            }
+            (session.id, seen)
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let (id, seen) = task.await.unwrap();
+        answer(format_args!("{id} {seen}"));
+    }
+}
+
+/// X03, X02: two processes with 32 tasks each write to one file: no caller sees a refusal, what was acknowledged is
+/// stored, the file is whole. `AGENT_SQLITE_SOAK_SECONDS` makes it longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn x03_two_processes_with_32_tasks_each_lose_nothing() {
+    let site = Site::new();
+    let path = site.path().to_str().unwrap().to_owned();
+    let orders = [("WORKER_PATH", path), ("WORKER_ORDER", "write 25".to_owned())];
+    let mut workers: Vec<_> = (0..2).map(|_| Worker::start("worker", &orders)).collect();
+    let mut acknowledged = Vec::new();
+    for worker in &mut workers {
+        while let Some(line) = worker.answer() {
+            let (id, seen) = line.split_once(' ').unwrap();
+            acknowledged.push((id.parse::<SessionId>().unwrap(), Seq::new(seen.parse().unwrap())));
+        }
+    }
+    for worker in workers {
+        assert!(worker.succeeded(), "no task was refused");
+    }
+    assert_eq!(acknowledged.len(), 2 * TASKS);
+    let store = site.open().await;
+    for (id, seen) in acknowledged {
+        assert_eq!(store.load(id).await.unwrap().head, seen);
+        assert!(seen >= Seq::new(50));
+        let (mut read, mut count) = (ReadEvents::first(1000), 0);
+        loop {
+            let page = store.read(id, read).await.unwrap();
+            assert!(page.damaged.is_empty());
+            count += page.events.len() as u64;
+            match page.next {
+                Some(next) => read = next,
+                None => break,
+            }
+        }
+        assert_eq!(count, seen.get());
+    }
+    let verdict: String =
+        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+/// X02, O02: after each of 50 kills every acknowledged commit is there, and at most one more.
+#[tokio::test(flavor = "multi_thread")]
+async fn x02_fifty_kills_lose_nothing_that_was_acknowledged() {
+    let site = Site::new();
+    let session = site.session(&site.open().await).await;
+    let path = site.path().to_str().unwrap().to_owned();
+    let mut head = session.head;
+    for round in 0..50 {
+        let orders = [("WORKER_PATH", path.clone()), ("WORKER_ORDER", format!("append {}", session.id))];
+        let mut worker = Worker::start("worker", &orders);
+        let mut acknowledged = head;
+        for _ in 0..=(site.effects.random_u64() % 20) {
+            acknowledged = Seq::new(worker.answer().unwrap().parse().unwrap());
+        }
+        if let Some(last) = worker.kill().iter().filter_map(|line| line.parse().ok()).next_back() {
+            acknowledged = Seq::new(last);
+        }
+        let store = site.open().await;
+        head = store.load(session.id).await.unwrap().head;
+        let more = head.get() - acknowledged.get();
+        assert!(more == 0 || more == 2, "round {round}: acknowledged {acknowledged}, stored {head}");
+        let page = store.read(session.id, ReadEvents::last(1000)).await.unwrap();
+        assert!(page.damaged.is_empty());
+        assert_eq!(page.events.last().unwrap().seq, head);
+    }
+    let verdict: String =
+        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+/// X03: eight processes open a file that is not there yet; one makes its tables, all work on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn x03_eight_openers_of_a_new_file_agree() {
+    for _ in 0..3 {
+        let site = Site::new();
+        let path = site.path().to_str().unwrap().to_owned();
+        let orders = [("WORKER_PATH", path), ("WORKER_ORDER", "open laptop".to_owned())];
+        let mut workers: Vec<_> = (0..8).map(|_| Worker::start("worker", &orders)).collect();
+        let told: std::collections::BTreeSet<_> =
+            workers.iter_mut().map(|worker| worker.answer().expect("it opened the file")).collect();
+        assert_eq!(told.len(), 1, "one first contact wins");
+        let bound = site.open().await.resolve(&"laptop".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(told.first(), Some(&bound.to_string()));
+    }
+}

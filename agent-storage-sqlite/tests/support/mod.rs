@@ -1,0 +1,110 @@
+//! What the tests share: a folder with a store, sessions in it, another connection to the file, another process.
+
+#![allow(dead_code, reason = "each test program uses its own part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use agent_core::{
+    Commit, Effects, NewEvent, NewSession, Session, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
+};
+use agent_storage_sqlite::{SqliteConfig, SqliteStore};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use tempfile::TempDir;
+
+pub(crate) struct Site {
+    pub(crate) folder: TempDir,
+    pub(crate) effects: Effects,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let start = Timestamp::from_micros(1_771_151_400_000_000);
+        Self { folder: tempfile::tempdir().unwrap(), effects: Effects::seeded(7, start) }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("agent.db")
+    }
+
+    pub(crate) fn config(&self) -> SqliteConfig {
+        SqliteConfig::new(self.path())
+    }
+
+    pub(crate) async fn open(&self) -> SqliteStore {
+        SqliteStore::open(self.path()).await.unwrap()
+    }
+
+    /// A connection of another program.
+    pub(crate) async fn raw(&self) -> SqliteConnection {
+        SqliteConnectOptions::new().filename(self.path()).connect().await.unwrap()
+    }
+
+    pub(crate) async fn session(&self, store: &SqliteStore) -> Session {
+        let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
+        SessionStoreExt::create(store, &self.effects, new).await.unwrap()
+    }
+
+    pub(crate) fn said(&self, session: &Session, text: impl Into<String>) -> Commit {
+        Commit::seal(&self.effects, session.id, session.head).event(NewEvent::user_message(text.into()))
+    }
+
+    pub(crate) async fn say(
+        &self,
+        store: &SqliteStore,
+        session: &Session,
+        text: impl Into<String>,
+    ) -> Session {
+        store.commit(self.said(session, text)).await.unwrap().session
+    }
+}
+
+/// Another process that runs one test of this program, told what to do by the environment. Killed when dropped.
+pub(crate) struct Worker {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+/// What a worker prints before each answer, so that the harness's own lines are told apart.
+pub(crate) const MARK: &str = "worker> ";
+
+impl Worker {
+    pub(crate) fn start(test: &str, orders: &[(&str, String)]) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .envs(orders.iter().map(|(name, value)| (*name, value.as_str())))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Its next answer; `None` where it has ended.
+    pub(crate) fn answer(&mut self) -> Option<String> {
+        self.lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once(MARK).map(|(_, answer)| answer.to_owned()))
+    }
+
+    /// `kill -9`; what it had still answered is read on.
+    pub(crate) fn kill(mut self) -> Vec<String> {
+        self.child.kill().unwrap();
+        std::iter::from_fn(|| self.answer()).collect()
+    }
+
+    pub(crate) fn succeeded(mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,232 @@
+//! The writer: groups, failures inside of them, callers and runtimes that go away.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use agent_core::{
+    Commit, ErrorKind, Expect, NewEvent, Purge, ReadEvents, Reason, Seq, SessionStore, Trigger, WriteOutcome,
+};
+use futures::future::join_all;
+use sqlx::raw_sql;
+use support::Site;
+
+/// After this a test is stuck. Nothing measures time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a future is done after one look at it; what it sends it has sent then.
+fn is_ready<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+    matches!(future.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
+}
+
+/// Of a group in which one caller's expectation does not hold, all others are stored; batches see what came before
+/// them in the batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_callers_conflict_fails_nobody_else() {
+    let site = Site::new();
+    let store = site.open().await;
+    let (calm, raced) = (site.session(&store).await, site.session(&store).await);
+    // Another program holds the lock, so that all that follow wait together.
+    let mut other = site.raw().await;
+    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let commits: Vec<_> = (0..24)
+        .map(|n| {
+            let (session, expect) =
+                if n % 2 == 0 { (&calm, Expect::Any) } else { (&raced, Expect::Is(raced.head)) };
+            site.said(session, format!("message {n}")).expect(expect)
+        })
+        .collect();
+    let mut waiting: Vec<_> = commits.into_iter().map(|commit| Box::pin(store.commit(commit))).collect();
+    assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    let (mut stored, mut conflicts) = (0, 0);
+    for (n, done) in join_all(waiting).await.into_iter().enumerate() {
+        match done {
+            Ok(_) => stored += 1,
+            Err(error) => {
+                assert_eq!(n % 2, 1, "{error}");
+                assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(raced.head.next()) });
+                assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+                conflicts += 1;
+            }
+        }
+    }
+    assert_eq!((stored, conflicts), (13, 11));
+    let page = store.read(calm.id, ReadEvents::last(12)).await.unwrap();
+    let texts: Vec<_> = page.events.iter().map(|event| event.data.get().to_owned()).collect();
+    let expected: Vec<_> = (0..12).map(|n| format!("{{\"text\":\"message {}\"}}", 2 * n)).collect();
+    assert_eq!(texts, expected, "in the order in which they were sent");
+}
+
+/// A full disk fails all that wait, nothing of it is stored, and the store goes on when there is room again; a commit
+/// that is too large for what is left fails none of those that are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_full_and_applies_nothing() {
+    let site = Site::new();
+    let store = site.config().with_max_pages(500).open().await.unwrap();
+    let (victim, session) = (site.session(&store).await, site.session(&store).await);
+    let ballast = site.say(&store, &victim, "x".repeat(300_000)).await;
+    let delete =
+        Commit::seal(&site.effects, ballast.id, ballast.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = store.commit(delete).await.unwrap().session;
+
+    // One is too large, the others are not.
+    let mut other = site.raw().await;
+    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let sizes = (0..12).map(|n| if n == 6 { 4_000_000 } else { 100 });
+    let commits: Vec<_> = sizes.map(|size| site.said(&session, "x".repeat(size))).collect();
+    let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
+    assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    for (n, done) in join_all(waiting).await.into_iter().enumerate() {
+        assert_eq!(done.is_err(), n == 6, "{n}: {done:?}");
+        if let Err(error) = done {
+            assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Full, WriteOutcome::NotApplied));
+        }
+    }
+
+    // Fill what is left, then all fail alike.
+    let mut head = store.load(session.id).await.unwrap();
+    for size in [100_000, 4_000] {
+        loop {
+            match store.commit(site.said(&head, "x".repeat(size))).await {
+                Ok(done) => head = done.session,
+                Err(error) => {
+                    assert_eq!(*error.kind(), ErrorKind::Full, "{error}");
+                    break;
+                }
+            }
+        }
+    }
+    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let commits: Vec<_> = (0..8).map(|_| site.said(&head, "x".repeat(40_000))).collect();
+    let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
+    assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    for done in join_all(waiting).await {
+        let error = done.unwrap_err();
+        assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Full, WriteOutcome::NotApplied));
+    }
+    assert_eq!(store.load(session.id).await.unwrap(), head, "nothing was applied");
+
+    // Room is made; the same sealed commits go through.
+    let purged = store.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
+    assert_eq!(purged.events, deleted.head.get());
+    for commit in commits.into_iter().take(5) {
+        assert!(!store.commit(commit).await.unwrap().replayed);
+    }
+    assert_eq!(store.load(session.id).await.unwrap().head.get(), head.head.get() + 5);
+}
+
+/// A commit that waits is stored although its caller is dropped and its runtime ends; the store serves another runtime.
+#[test]
+fn the_hosts_runtime_ends_while_a_commit_is_in_flight() {
+    let site = Site::new();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let (store, session, commit) = first.block_on(async {
+        let store = site.open().await;
+        let session = site.session(&store).await;
+        store.load(session.id).await.unwrap();
+        let commit = site.said(&session, "in flight");
+        (store, session, commit)
+    });
+    let mut other = second.block_on(site.raw());
+    second.block_on(raw_sql("BEGIN IMMEDIATE").execute(&mut other)).unwrap();
+    {
+        let _inside = first.enter();
+        let flight = pin!(store.commit(commit.clone()));
+        assert!(!is_ready(flight));
+    }
+    drop(first);
+    second.block_on(async {
+        raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+        let stored = tokio::time::timeout(PATIENCE, store.changed(session.id, session.head)).await;
+        assert_eq!(stored.expect("it is stored").unwrap(), session.head.next());
+        assert!(store.commit(commit).await.unwrap().replayed);
+        let page = store.read(session.id, ReadEvents::last(1)).await.unwrap();
+        assert_eq!(page.events[0].seq, session.head.next());
+    });
+}
+
+/// What waits when the last handle is dropped is finished.
+#[tokio::test]
+async fn what_waits_is_finished_after_the_last_handle_is_gone() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    {
+        let mut waiting: Vec<_> =
+            (0..12).map(|n| Box::pin(store.commit(site.said(&session, format!("{n}"))))).collect();
+        assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
+    }
+    drop(store);
+    let store = site.open().await;
+    let last = Seq::new(session.head.get() + 12);
+    let stored = store.changed(session.id, Seq::new(last.get() - 1));
+    assert_eq!(tokio::time::timeout(PATIENCE, stored).await.expect("all are stored").unwrap(), last);
+}
+
+/// X03: a lock that another process does not give up is `Unavailable` after the stated time, worth a retry, and not
+/// SQLite's words.
+#[tokio::test]
+async fn x03_a_lock_that_stays_is_unavailable_in_the_end() {
+    let site = Site::new();
+    let store = site.config().with_busy_timeout(Duration::from_millis(50)).open().await.unwrap();
+    let session = site.session(&store).await;
+    let mut other = site.raw().await;
+    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let commit = site.said(&session, "patience");
+    let error = store.commit(commit.clone()).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+    assert!(!format!("{error:?}").contains("database is locked"), "{error:?}");
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    assert!(!store.commit(commit).await.unwrap().replayed);
+}
+
+/// A reader that stays in its transaction blocks no writer; the write-ahead log is short again after it ends.
+#[tokio::test]
+async fn a_long_reader_blocks_no_writer_and_the_log_stays_bounded() {
+    let site = Site::new();
+    let store = site.open().await;
+    let mut session = site.session(&store).await;
+    let mut reader = site.raw().await;
+    raw_sql("BEGIN; SELECT count(*) FROM events").execute(&mut reader).await.unwrap();
+    for _ in 0..40 {
+        session = site.say(&store, &session, "x".repeat(1 << 20)).await;
+    }
+    let log = site.folder.path().join("agent.db-wal");
+    let length = || std::fs::metadata(&log).unwrap().len();
+    assert!(length() > 32 << 20, "the reader keeps the log: {}", length());
+    raw_sql("ROLLBACK").execute(&mut reader).await.unwrap();
+    for n in 0..64 {
+        session = site.say(&store, &session, format!("{n}")).await;
+    }
+    assert!(length() < 16 << 20, "the log is short again: {}", length());
+    assert_eq!(store.read(session.id, ReadEvents::last(3)).await.unwrap().events.len(), 3);
+}
+
+/// O12: signs of life are seen by another handle, also where the holder commits nothing.
+#[tokio::test]
+async fn o12_beats_are_seen_by_another_handle() {
+    let site = Site::new();
+    let (here, there) = (site.open().await, site.open().await);
+    let session = site.session(&here).await;
+    let begin = agent_core::LeaseRequest::new("laptop", site.effects.new_run_id());
+    let commit = Commit::seal(&site.effects, session.id, session.head)
+        .event(NewEvent::user_message("go"))
+        .trigger(Trigger::BeginRun(begin));
+    let epoch = here.commit(commit).await.unwrap().epoch.unwrap();
+    let before = there.pulse(session.id, epoch).await.unwrap();
+    here.beat(session.id, epoch).await.unwrap();
+    let after = there.pulse(session.id, epoch).await.unwrap();
+    assert_ne!(before, after);
+    here.beat(session.id, epoch.next()).await.unwrap();
+    assert_eq!(there.pulse(session.id, epoch).await.unwrap(), after, "a beat of no lease");
+}
