@@ -3,6 +3,7 @@
 use std::io;
 
 use agent_core::{CommitId, Event};
+use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
 use crate::io::{IoFile, read_full};
@@ -74,17 +75,21 @@ pub(crate) struct Line<'a> {
 impl Line<'_> {
     /// The header of a line that is whole and whose checksum is right.
     pub(crate) fn header(&self) -> Option<Header> {
-        let header: Header = serde_json::from_str(&self.json()?).ok()?;
+        let header: Header = serde_json::from_str(self.json()?).ok()?;
         (header.n >= 1 && header.n <= header.of).then_some(header)
     }
 
     /// The event of a line that is whole and whose checksum is right.
     pub(crate) fn event(&self) -> Option<Event> {
-        Event::from_json(&self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
+        Event::from_json(self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
     }
 
-    fn json(&self) -> Option<String> {
-        if self.whole { unframe(self.bytes) } else { None }
+    /// The line as it stands, checksum and all: those who read it look for the fields that they know.
+    fn json(&self) -> Option<&str> {
+        if !self.whole || checked(self.bytes).is_none() {
+            return None;
+        }
+        std::str::from_utf8(self.bytes).ok()
     }
 }
 
@@ -114,7 +119,7 @@ impl<'a> Forward<'a> {
         let offset = self.offset();
         let (mut searched, mut too_long) = (0, false);
         loop {
-            if let Some(length) = self.buffer[self.start + searched..].iter().position(|b| *b == b'\n') {
+            if let Some(length) = memchr(b'\n', &self.buffer[self.start + searched..]) {
                 let (from, to) = (self.start, self.start + searched + length);
                 self.start = to + 1;
                 let end = self.offset();
@@ -177,7 +182,7 @@ impl<'a> Backward<'a> {
         let mut to = self.buffer.len() - usize::from(whole);
         let (mut searched_from, mut too_long) = (to, false);
         let start = loop {
-            if let Some(at) = self.buffer[..searched_from].iter().rposition(|b| *b == b'\n') {
+            if let Some(at) = memrchr(b'\n', &self.buffer[..searched_from]) {
                 break at + 1;
             }
             if to > LINE_MAX {
