@@ -213,9 +213,12 @@ impl RawFields {
         self.0.push((name.into(), value));
     }
 
-    /// The size of the fields as JSON text, about; for limits.
+    /// The size of the fields as JSON text; for limits.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.0.iter().map(|(key, value)| key.len() + value.get().len() + 4).sum()
+        let escaped = |key: &str| serde_json::to_string(key).map_or(usize::MAX, |json| json.len());
+        self.0.iter().fold(0, |sum, (key, value)| {
+            escaped(key).saturating_add(value.get().len() + 2).saturating_add(sum)
+        })
     }
 
     /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.

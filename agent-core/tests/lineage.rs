@@ -168,6 +168,24 @@ async fn o04_settle_finds_what_landed_long_ago() {
     assert_eq!((stale.replayed, stale.last), (false, Seq::new(603)));
 }
 
+/// O04: what is found by reading on is answered as at first: with the lease that it took.
+#[tokio::test]
+async fn o04_settle_tells_of_the_lease_that_was_taken_long_ago() {
+    let (store, effects) = (store(), effects());
+    let session = new_session(&*store, &effects).await;
+    let commit = Commit::seal(&effects, session.id, session.head)
+        .event(NewEvent::user_message("go"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()).if_ready()));
+    let first = store.commit(commit.clone()).await.unwrap();
+    assert!(first.epoch.is_some());
+    for _ in 0..20 {
+        say(&*store, &effects, session.id, "more").await;
+    }
+    let settled = store.settle(commit).await.unwrap();
+    assert!(settled.replayed);
+    assert_eq!((settled.first, settled.last, settled.epoch), (first.first, first.last, first.epoch));
+}
+
 /// R15: following yields what is there and then what comes, in order and without a gap.
 #[tokio::test]
 async fn r15_follow() {

@@ -76,7 +76,9 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     match format {
         Some(format) if format > FORMAT => return Err(newer(path, format)),
         Some(_) if !toml::is_whole(text, LAST_LINE) => return Err(toml::cut_short(path, LAST_LINE)),
-        None if text.trim().is_empty() => return Err(corrupt(path, "is empty, as nobody leaves it")),
+        None if document.get("bindings").is_none() => {
+            return Err(corrupt(path, "holds no bindings, as nobody leaves it; it may have been cut short"));
+        }
         _ => {}
     }
     match document.get("bindings") {

@@ -65,10 +65,13 @@ fn cut(env: &Env, folder: &Path, keep: u64) -> Result<u64> {
     let log = folder.join(layout::LOG);
     let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
     let len = file.stat().map_err(|e| failed("look at", &log, e))?.len;
-    let (mut kept, mut removed) = (0, 0);
+    let (mut kept, mut removed, mut before) = (0, 0, 0u64);
     let mut lines = Forward::new(&*file, 0, len);
     while let Some(line) = lines.next().map_err(|e| failed("read", &log, e))? {
-        if removed == 0 && line.header().is_some_and(|header| header.seq <= keep) {
+        // A line that is damaged stands for the event that belongs there, and is kept with its neighbours.
+        let seq = line.header().map_or(before.saturating_add(1), |header| header.seq);
+        before = seq;
+        if removed == 0 && seq <= keep {
             kept = line.end;
         } else {
             removed += 1;

@@ -113,7 +113,7 @@ pub(crate) fn fold(
 fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
     let next = match (head, commit.last()) {
         (Some(head), _) => head.checked_add(1) == Some(event.seq.get()),
-        (None, Some(last)) => event.seq == last.seq.next(),
+        (None, Some(last)) => last.seq.get().checked_add(1) == Some(event.seq.get()),
         (None, None) => true,
     };
     let of_commit = commit.first().is_none_or(|first| event.commit == first.commit && event.of == first.of);

@@ -286,14 +286,15 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
     let record = Some(Session::clone(&known.record));
     let folded = fold(&*file, &log, id, record, known.end, stat.len)?;
     match (folded.record, folded.bad) {
-        (Some(record), bad) if bad.is_none_or(|bad| !bad.middle) => Ok(Some(Cached {
+        (Some(record), None) => Ok(Some(Cached {
             record: Arc::new(record),
             end: folded.end,
             len: stat.len,
             inode: stat.inode,
             purged: false,
         })),
-        // Damage, or a writer that cut off a torn end and went on: the whole log tells.
+        // Damage, a commit that is being written, or a writer that took back what was read and wrote something else:
+        // the whole log tells.
         _ => Ok(None),
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use agent_core::{
     BindingStore, Commit, Effects, Error, ErrorKind, Expect, NewEvent, NewSession, ReadEvents, Result, Seq,
-    SessionId, SessionQuery, SessionStore, Timestamp, Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+    SessionId, SessionQuery, SessionStore, SessionStoreExt, Timestamp, Workspace, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{
@@ -224,6 +225,48 @@ async fn x06_a_sync_that_cannot_be_taken_back_poisons() {
     assert!(calls[..removed].iter().any(|call| call.name == "sync" && call.file() == "events.jsonl"));
     let error = try_say(&store, &effects, id, Seq::new(2), "x").await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Poisoned, "until it is opened again");
+}
+
+/// X06, O04: who sends a commit until it is settled is told that it may have landed, where the first attempt left
+/// that open and the later ones were refused without a look.
+#[tokio::test]
+async fn x06_o04_a_doubt_stays_a_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    spy.fail(on("sync", "events.jsonl", EIO));
+    let said = vec![NewEvent::user_message("in doubt")];
+    let error = store.append(&effects, id, Seq::new(1), said).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Poisoned);
+    assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error:?}");
+}
+
+/// X06: a reader that saw a write which was then taken back forgets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn x06_a_reader_forgets_what_was_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let reader = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    assert_eq!(SessionStore::load(&reader, id).await.unwrap().head, Seq::new(1));
+    let (runtime, early) = (tokio::runtime::Handle::current(), reader.clone());
+    let syncs = std::sync::atomic::AtomicUsize::new(0);
+    spy.fail(move |_, call| {
+        if call.name != "sync" || syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+            return None;
+        }
+        assert_eq!(runtime.block_on(SessionStore::load(&early, id)).unwrap().head, Seq::new(2));
+        Some(EIO)
+    });
+    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("taken back"));
+    let error = store.commit(commit).await.unwrap_err();
+    assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+    assert_eq!(spy.heal(), 1);
+    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("written instead"));
+    let done = store.commit(commit).await.unwrap();
+    assert_eq!(SessionStore::load(&reader, id).await.unwrap(), done.session);
 }
 
 /// O04, X02: a commit that a killed writer left unsynced is made durable before its retry is answered.

@@ -290,6 +290,17 @@ impl Commit {
                     bytes += size;
                 }
                 Step::Trigger(Trigger::Prepare(lease) | Trigger::BeginRun(lease)) => lease.check()?,
+                Step::Trigger(
+                    Trigger::Fail(failure)
+                    | Trigger::EndRun(RunEnd::Failed(failure) | RunEnd::Retry { failure, .. }),
+                ) if failure.text.len() > Failure::TEXT_MAX_BYTES => {
+                    return Err(Error::limit(format!(
+                        "a failure's text of {} bytes for session {}; at most {} are kept",
+                        failure.text.len(),
+                        self.session,
+                        Failure::TEXT_MAX_BYTES
+                    )));
+                }
                 Step::Trigger(Trigger::EndRun(RunEnd::Await(action)))
                     if action.question.len() > PendingAction::QUESTION_MAX_BYTES =>
                 {

@@ -34,18 +34,23 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::commit`]; the last, where all attempts failed.
+    /// Those of [`SessionStore::commit`]; the last, where all attempts failed. Its outcome is unknown where that of an
+    /// earlier attempt was, and no later one could tell.
     fn settle(&self, mut commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
         async move {
-            let mut attempt = 0;
+            let (mut attempt, mut in_doubt) = (0, false);
             loop {
-                let error = match self.commit(commit.clone()).await {
+                let mut error = match self.commit(commit.clone()).await {
                     Ok(committed) => return Ok(committed),
                     Err(error) => error,
                 };
                 attempt += 1;
-                let doubt =
-                    error.write_outcome() == WriteOutcome::Unknown && *error.kind() != ErrorKind::Poisoned;
+                let unknown = error.write_outcome() == WriteOutcome::Unknown;
+                let doubt = unknown && *error.kind() != ErrorKind::Poisoned;
+                in_doubt |= unknown;
+                if in_doubt && says_nothing(error.kind()) {
+                    error = error.with_outcome(WriteOutcome::Unknown);
+                }
                 if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
                     tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
                     continue;
@@ -55,7 +60,8 @@ pub trait SessionStoreExt: SessionStore {
                 if !any || head <= commit.seen || attempt >= ATTEMPTS {
                     return Err(error);
                 }
-                if let Some(landed) = self.find_commit(&commit).await? {
+                let in_doubt_still = |error: Error| error.with_outcome(WriteOutcome::Unknown);
+                if let Some(landed) = self.find_commit(&commit).await.map_err(in_doubt_still)? {
                     return Ok(landed);
                 }
                 commit.seen = head;
@@ -68,13 +74,22 @@ pub trait SessionStoreExt: SessionStore {
     fn find_commit(&self, commit: &Commit) -> impl Future<Output = Result<Option<Committed>>> + Send {
         async move {
             let mut read = Some(ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(commit.seen));
+            let (mut first, mut epoch) = (None, None);
             while let Some(next) = read {
                 let page = self.read(commit.session, next).await?;
-                if let Some(event) = page.events.iter().find(|event| event.commit == commit.id) {
-                    let first = Seq::new(event.seq.get() + 1 - u64::from(event.n));
-                    let last = Seq::new(first.get() + u64::from(event.of) - 1);
-                    let session = self.load(commit.session).await?;
-                    return Ok(Some(Committed { session, first, last, epoch: None, replayed: true }));
+                for event in page.events.iter().filter(|event| event.commit == commit.id) {
+                    let first = *first.get_or_insert(event.seq);
+                    if let Some(lease) = event.transition()?.and_then(|change| change.lease.flatten()) {
+                        epoch = Some(lease.epoch);
+                    }
+                    if event.n == event.of {
+                        let (session, last) = (self.load(commit.session).await?, event.seq);
+                        return Ok(Some(Committed { session, first, last, epoch, replayed: true }));
+                    }
+                }
+                if let Some(damage) = page.damaged.first() {
+                    // It may lie there.
+                    return Err(Error::corrupt(format!("session {}: {damage}", commit.session)));
                 }
                 read = page.next;
             }
@@ -370,6 +385,12 @@ pub trait SessionStoreExt: SessionStore {
 }
 
 impl<T: SessionStore + ?Sized> SessionStoreExt for T {}
+
+/// Whether an error tells of this attempt only: nobody looked whether an earlier one had landed.
+fn says_nothing(kind: &ErrorKind) -> bool {
+    use ErrorKind::{Corrupt, Denied, Full, Poisoned, Unavailable};
+    matches!(kind, Unavailable | Denied | Full | Corrupt | Poisoned)
+}
 
 /// A session's own events after `after`, up to `until`.
 fn own_events<S: SessionStore + ?Sized>(

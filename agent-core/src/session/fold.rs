@@ -101,7 +101,7 @@ impl Session {
     /// `Corrupt` where the event is not the next one, or a payload that the record depends on cannot be read. The
     /// record is then to be thrown away.
     pub fn apply(&mut self, event: &Event) -> Result<()> {
-        if event.seq != self.head.next() {
+        if event.seq <= self.head || event.seq != self.head.next() {
             return Err(Error::corrupt(format!(
                 "session {}: event {} stands where {} belongs",
                 self.id,
@@ -111,11 +111,11 @@ impl Session {
         }
         match event.kind.as_str() {
             "user.message" => {
-                self.counts.user += 1;
+                add_one(&mut self.counts.user);
                 self.input(event.seq);
             }
             "user.define_outcome" => self.input(event.seq),
-            "agent.message" => self.counts.agent += 1,
+            "agent.message" => add_one(&mut self.counts.agent),
             "agent.tool_use" => self.open_call(event, false)?,
             "agent.custom_tool_use" => self.open_call(event, true)?,
             "agent.tool_result" | "user.custom_tool_result" => {
@@ -123,7 +123,7 @@ impl Session {
                 self.open_calls.retain(|open| open.call != call);
             }
             "system.message" => {
-                self.counts.system += 1;
+                add_one(&mut self.counts.system);
                 if payload::<SystemMessage>(event)?.custom {
                     self.system_prompt = event.seq;
                 }
@@ -200,7 +200,7 @@ impl Session {
             self.epoch = lease.epoch;
             if t.to == SessionState::Running {
                 self.started_at.get_or_insert(at);
-                self.counts.runs += 1;
+                add_one(&mut self.counts.runs);
             }
         }
         if let Some(done) = t.wakes_done {
@@ -221,16 +221,21 @@ impl Session {
 
     fn input(&mut self, seq: Seq) {
         self.last_input = seq;
-        self.pending += 1;
-        self.arrived += 1;
+        add_one(&mut self.pending);
+        add_one(&mut self.arrived);
     }
 
     fn open_call(&mut self, event: &Event, custom: bool) -> Result<()> {
         let Call { call } = payload(event)?;
-        self.counts.tool_calls += 1;
+        add_one(&mut self.counts.tool_calls);
         self.open_calls.push(OpenCall { call, seq: event.seq, custom });
         Ok(())
     }
+}
+
+/// Counts in a log are data, and may be anything.
+fn add_one(count: &mut u64) {
+    *count = count.saturating_add(1);
 }
 
 fn payload<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T> {
