@@ -196,3 +196,38 @@ fn a_history_of_no_number_is_refused() {
     assert_eq!(chat.err.text().matches("is no command").count(), 2, "{}", chat.err.text());
     assert!(chat.out.text().ends_with("agent: hello\n"), "{}", chat.out.text());
 }
+
+/// A30, O02: where the last commit of a log is damaged, it is set aside under a name that the person is told; nothing is
+/// dropped without a word, and what came before is there.
+#[test]
+fn a30_o02_a_lost_end_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "500"]);
+    for line in ["one", "three"] {
+        chat.say(line);
+    }
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    let sessions = only(&only(&folder.path().join("workspaces")).join("sessions"));
+    let log = sessions.join("events.jsonl");
+    let mut bytes = fs::read(&log).unwrap();
+    let answer = bytes.windows(5).rposition(|window| window == b"three").unwrap();
+    bytes[answer] ^= 1;
+    fs::write(&log, &bytes).unwrap();
+
+    let mut chat = Chat::start(folder.path(), &[]);
+    chat.say("hi");
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    let told = chat.err.text();
+    assert!(told.contains("events.tail-"), "it names where the bytes are kept: {told}");
+    let kept =
+        fs::read_dir(&sessions).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(kept.filter(|name| name.starts_with("events.tail-")).count(), 1);
+    let whole = fs::read_to_string(&log).unwrap();
+    assert!(whole.contains("\"text\":\"one\"") && whole.contains("\"text\":\"hi\""), "{whole}");
+}
+
+/// The one entry of a folder.
+fn only(folder: &Path) -> std::path::PathBuf {
+    let mut entries = fs::read_dir(folder).unwrap();
+    entries.next().unwrap().unwrap().path()
+}

@@ -18,6 +18,13 @@ use args::Args;
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
+    // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let code = match open::open(&args, terminal).await {
         Ok(chat) => chat.run().await,
