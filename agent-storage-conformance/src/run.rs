@@ -1,9 +1,10 @@
 //! Runs clauses: as named tests on the command line, or one at a time from code.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::{Storage, TenantId};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -50,8 +51,10 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
         let missing = clause.needs.missing(&offers);
         let (factory, tally) = (factory.clone(), tally.clone());
         let trial = Trial::test(clause.path(), move || {
+            #[allow(clippy::disallowed_methods, reason = "what a person waited is real time")]
+            let start = Instant::now();
             let result = run_one(factory, clause, settings);
-            tally.count(clause.contract, result.is_ok());
+            tally.count(clause, result.is_ok(), start.elapsed());
             result.map_err(Failed::from)
         });
         trials.push(trial.with_ignored_flag(missing.is_some()));
@@ -135,35 +138,46 @@ fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {
     })
 }
 
-/// How many clauses of each contract passed and failed.
+/// Which clauses passed, and how long each took.
 #[derive(Clone, Default)]
-struct Tally(Arc<Mutex<Vec<(Contract, usize, usize)>>>);
+struct Tally(Arc<Mutex<Vec<(Clause, bool, Duration)>>>);
 
 impl Tally {
-    fn count(&self, contract: Contract, passed: bool) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = counts.iter().position(|count| count.0 == contract).unwrap_or_else(|| {
-            counts.push((contract, 0, 0));
-            counts.len() - 1
-        });
-        if passed {
-            counts[at].1 += 1;
-        } else {
-            counts[at].2 += 1;
+    fn count(&self, clause: Clause, passed: bool, took: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((clause, passed, took));
+    }
+
+    /// For each contract how many passed and failed.
+    fn counts(&self) -> BTreeMap<Contract, (usize, usize)> {
+        let mut counts = BTreeMap::<Contract, (usize, usize)>::new();
+        for (clause, passed, _) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let count = counts.entry(clause.contract).or_default();
+            if *passed { count.0 += 1 } else { count.1 += 1 }
         }
+        counts
+    }
+
+    /// The clauses that took longest. Shown, and never judged by.
+    fn slowest(&self) -> Vec<(Clause, Duration)> {
+        let tallied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slowest: Vec<_> = tallied.iter().map(|(clause, _, took)| (*clause, *took)).collect();
+        slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+        slowest.truncate(3);
+        slowest
     }
 }
 
 fn report(tally: &Tally, left_out: &[(Clause, String)], settings: Settings) -> String {
-    let mut counts = tally.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    counts.sort();
     let mut text = String::new();
-    for (contract, passed, failed) in counts {
+    for (contract, (passed, failed)) in tally.counts() {
         let verdict = if failed == 0 { String::new() } else { format!(", {failed} FAILED") };
         text += &format!("  {contract}: {passed} passed{verdict}\n");
     }
     for (clause, reason) in left_out {
         text += &format!("  left out: {}, since {reason}\n", clause.path());
+    }
+    for (clause, took) in tally.slowest() {
+        text += &format!("  slowest: {}, {:.2} s\n", clause.path(), took.as_secs_f64());
     }
     text += &format!("  {} rounds of each race, seed {}\n", settings.rounds, settings.seed);
     text
