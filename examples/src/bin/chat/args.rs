@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::{DeviceId, SessionId};
-use clap::{Parser, ValueEnum};
+use agent_storage_sqlite::SqliteConfig;
+use clap::Parser;
 
 /// A conversation that is there again when you come back.
 ///
@@ -25,8 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<DeviceId>,
 
-    /// Keep the data in files, or in memory and only until the end
-    #[arg(long, value_enum, default_value_t = Store::Fs)]
+    /// Keep the data in files (fs), in one database file (sqlite:PATH), or in memory and only until the end (memory)
+    #[arg(long, value_name = "STORE", value_parser = store, default_value = "fs")]
     pub(crate) store: Store,
 
     /// Open this session rather than the one that was used last
@@ -43,12 +44,26 @@ pub(crate) struct Args {
 }
 
 /// Where the data is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug)]
 pub(crate) enum Store {
-    /// In memory, until the program ends
+    /// In memory, until the program ends.
     Memory,
-    /// In files
+    /// In files.
     Fs,
+    /// In one database file.
+    Sqlite(Box<SqliteConfig>),
+}
+
+fn store(text: &str) -> Result<Store, String> {
+    match text {
+        "memory" => Ok(Store::Memory),
+        "fs" => Ok(Store::Fs),
+        url if url.starts_with("sqlite:") => match SqliteConfig::from_url(url) {
+            Ok(config) => Ok(Store::Sqlite(Box::new(config))),
+            Err(error) => Err(error.to_string()),
+        },
+        _ => Err("the stores are fs, memory and sqlite:PATH".to_owned()),
+    }
 }
 
 fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
@@ -85,6 +100,7 @@ else to standard error.
 Examples:
   chat
   chat --data-dir ./notes --device laptop
+  chat --store sqlite:./notes.db
   printf 'hello\\n' | chat
 
 Exit codes:

@@ -47,12 +47,15 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
 }
 
 async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
-    if args.store == Store::Memory {
-        return Ok((MemoryStore::new().into(), "memory, until the end".to_owned()));
-    }
-    let config = match &args.data_dir {
-        Some(folder) => FsConfig::new(folder),
-        None => FsConfig::platform(FsConfig::DEFAULT_APP)?,
+    let config = match (&args.store, &args.data_dir) {
+        (Store::Fs, Some(folder)) => FsConfig::new(folder),
+        (Store::Fs, None) => FsConfig::platform(FsConfig::DEFAULT_APP)?,
+        (_, Some(_)) => return Err("--data-dir goes with --store fs; leave one of the two out".into()),
+        (Store::Memory, None) => return Ok((MemoryStore::new().into(), "memory, until the end".to_owned())),
+        (Store::Sqlite(config), None) => {
+            let shown = config.path().display().to_string();
+            return Ok((config.clone().open().await?.into(), shown));
+        }
     };
     let shown = config.root().display().to_string();
     Ok((config.open().await?.into(), shown))
