@@ -201,13 +201,17 @@ proptest! {
         let (store, session) = canned(&pieces);
         let limits = ContextLimits::new(most, bytes).tool_output_bytes(30);
         let mut context = context(&store, &session, limits);
-        let messages = context.messages();
-        validate(&messages);
-        context.trim();
-        validate(&context.messages());
-        prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
-        if context.is_cut() && session.taken > Seq::ZERO {
-            prop_assert!(matches!(messages.first(), Some(ModelMessage::User(_))), "{:?}", messages.first());
+        for trimmed in [false, true] {
+            if trimmed {
+                context.trim();
+            }
+            let messages = context.messages();
+            validate(&messages);
+            prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
+            if context.is_cut() && session.taken > Seq::ZERO {
+                let first = messages.first();
+                prop_assert!(matches!(first, Some(ModelMessage::User(_))), "trimmed: {trimmed}, {first:?}");
+            }
         }
         let system = pieces.iter().rev().find_map(|(piece, _)| match piece {
             Piece::Prompt(text) => Some(text.as_str()),
