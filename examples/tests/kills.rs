@@ -112,7 +112,7 @@ async fn a38_a_program_that_is_told_to_end_closes_its_run() {
     assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
 
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.err.wait_for("workspace");
+    chat.err.wait_for("data in ");
     chat.signal(Signal::INT);
     assert_eq!(chat.wait(), 130, "at the prompt, Ctrl-C ends it");
 }

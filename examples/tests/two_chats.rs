@@ -14,8 +14,8 @@ use rustix::process::Signal;
 async fn x03_each_sees_what_the_other_wrote() {
     let folder = tempfile::tempdir().unwrap();
     let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
-    one.err.wait_for("workspace");
-    two.err.wait_for("workspace");
+    one.err.wait_for("data in ");
+    two.err.wait_for("data in ");
     one.say("from one");
     one.out.wait_for("from one\n");
     two.err.wait_for("laptop: from one\n");
@@ -158,7 +158,7 @@ async fn x03_ones_own_text_is_not_shown_again_after_a_take_over() {
     one.say("first");
     one.out.wait_for("first\n");
     let mut two = Chat::start(folder.path(), &[]);
-    two.err.wait_for("workspace");
+    two.err.wait_for("data in ");
     one.say("!sleep 600");
     two.err.wait_for("laptop: !sleep 600\n");
     one.kill();
