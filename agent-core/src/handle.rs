@@ -12,7 +12,7 @@ use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Watched, begin, stored, watch_holder};
 use crate::session::{
     Actor, Body, Commit, Committed, Counts, Event, EventPage, Expect, NewEvent, Patch, ReadEvents, Reason,
-    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger,
+    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger, coming,
 };
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
@@ -252,17 +252,8 @@ impl SessionHandle {
         let pages = stream::try_unfold(after, move |seen| {
             let sessions = sessions.clone();
             async move {
-                loop {
-                    let page = sessions.history(id, ReadEvents::first(200).after(seen)).await?;
-                    if let Some(last) = page.events.last() {
-                        let seen = last.seq;
-                        return Ok(Some((stream::iter(page.events.into_iter().map(Ok)), seen)));
-                    }
-                    if let Some(damage) = page.damaged.first() {
-                        return Err(Error::corrupt(format!("session {id}: {damage}")));
-                    }
-                    sessions.changed(id, seen).await?;
-                }
+                let (events, seen) = coming(&*sessions, id, seen).await?;
+                Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)))
             }
         });
         pages.try_flatten().boxed()

@@ -367,24 +367,32 @@ pub trait SessionStoreExt: SessionStore {
     /// All events after `after`, and then those that come, for ever.
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
         let pages = stream::try_unfold(after, move |seen| async move {
-            loop {
-                let page =
-                    self.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
-                if let Some(last) = page.events.last() {
-                    let seen = last.seq;
-                    return Ok(Some((stream::iter(page.events.into_iter().map(Ok)), seen)));
-                }
-                if let Some(damage) = page.damaged.first() {
-                    return Err(Error::corrupt(format!("session {id}: {damage}")));
-                }
-                self.changed(id, seen).await?;
-            }
+            let (events, seen) = coming(self, id, seen).await?;
+            Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)))
         });
         pages.try_flatten().boxed()
     }
 }
 
 impl<T: SessionStore + ?Sized> SessionStoreExt for T {}
+
+/// The next events after `seen`, waited for where there are none yet; and the last of them.
+pub(crate) async fn coming<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    seen: Seq,
+) -> Result<(Vec<Event>, Seq)> {
+    loop {
+        let page = store.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
+        if let Some(last) = page.events.last().map(|event| event.seq) {
+            return Ok((page.events, last));
+        }
+        if let Some(damage) = page.damaged.first() {
+            return Err(Error::corrupt(format!("session {id}: {damage}")));
+        }
+        store.changed(id, seen).await?;
+    }
+}
 
 /// Whether an error tells of this attempt only: nobody looked whether an earlier one had landed.
 fn says_nothing(kind: &ErrorKind) -> bool {

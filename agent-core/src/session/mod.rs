@@ -24,6 +24,8 @@ pub use body::{
 pub use commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Step, Trigger};
 pub use event::{Actor, Event, EventType, NewEvent, Role};
 pub use ext::SessionStoreExt;
+#[cfg(feature = "runtime")]
+pub(crate) use ext::coming;
 pub use lineage::{Lineage, Segment};
 pub use plan::{Plan, plan};
 pub use record::{
