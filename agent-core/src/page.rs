@@ -124,7 +124,7 @@ impl Cursor {
         )))
     }
 
-    /// For backends whose lists are ordered by recency: after the item last active at `at` with the id `id`.
+    /// For backends whose lists are ordered by a time: after the item of the time `at` with the id `id`.
     pub fn after_recent(fingerprint: u64, at: Timestamp, id: impl fmt::Display) -> Self {
         Self::after(fingerprint, &format!("{} {id}", at.as_micros()))
     }

@@ -1,4 +1,4 @@
-//! Lists of sessions: each query walks one index in the order of recency, and reads no more than its page.
+//! Lists of sessions: each query walks one index in its order, and reads no more than its page.
 
 use agent_core::page::PAGE_MAX;
 use agent_core::{Cursor, Page, Result, SessionId, SessionQuery, SessionState, SessionSummary, Timestamp};
@@ -65,6 +65,7 @@ impl Sql {
 /// By which index a query is answered.
 #[derive(Clone, Copy, Debug)]
 enum By<'a> {
+    Due(Timestamp),
     Label(&'a str, &'a str),
     Parent(SessionId),
     Creator,
@@ -73,7 +74,9 @@ enum By<'a> {
 }
 
 fn by(query: &SessionQuery) -> By<'_> {
-    if let Some((key, value)) = query.labels.iter().next() {
+    if let Some(until) = query.due {
+        By::Due(until)
+    } else if let Some((key, value)) = query.labels.iter().next() {
         By::Label(key, value)
     } else if let Some(parent) = query.parent {
         By::Parent(parent)
@@ -102,8 +105,12 @@ pub(crate) fn sql(
     count: bool,
 ) -> Sql {
     let mut sql = Sql::default();
-    let columns = if count { "count(*)" } else { "s.last_active_at, s.id, s.summary_crc, s.summary" };
     let by = by(query);
+    let columns = match by {
+        _ if count => "count(*)",
+        By::Due(_) => "s.due_at, s.id, s.summary_crc, s.summary",
+        _ => "s.last_active_at, s.id, s.summary_crc, s.summary",
+    };
     // One walk for each state, merged by SQLite, where the state comes before the recency in the index.
     let walks = match by {
         By::Workspace | By::State => states(query).into_iter().map(Some).collect(),
@@ -124,6 +131,7 @@ pub(crate) fn sql(
     }
     if !count {
         let order = match by {
+            By::Due(_) => " ORDER BY s.due_at, s.id",
             By::Label(..) => " ORDER BY l.last_active_at DESC, l.session DESC",
             _ if walks.len() > 1 => " ORDER BY 1 DESC, 2 DESC",
             _ => " ORDER BY s.last_active_at DESC, s.id DESC",
@@ -143,10 +151,15 @@ fn walk(
     state: Option<SessionState>,
     after: Option<(Timestamp, SessionId)>,
 ) {
-    let mut place = "(s.last_active_at, s.id)";
+    let mut place = "(s.last_active_at, s.id) <";
     match by {
+        By::Due(until) => {
+            place = "(s.due_at, s.id) >";
+            sql.push(" FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = ").value(tenant);
+            sql.push(" AND s.due_at <= ").int(until.as_micros());
+        }
         By::Label(key, value) => {
-            place = "(l.last_active_at, l.session)";
+            place = "(l.last_active_at, l.session) <";
             sql.push(" FROM labels l CROSS JOIN sessions s ON s.tenant = l.tenant AND s.id = l.session");
             sql.push(" WHERE l.tenant = ").value(tenant).push(" AND l.key = ").value(key);
             sql.push(" AND l.value = ").value(value);
@@ -193,7 +206,7 @@ fn walk(
         sql.push(" AND x.last_active_at = s.last_active_at AND x.session = s.id)");
     }
     if let Some((at, id)) = after {
-        sql.push(" AND ").push(place).push(" < (").int(at.as_micros()).push(", ").value(id.to_string());
+        sql.push(" AND ").push(place).push(" (").int(at.as_micros()).push(", ").value(id.to_string());
         sql.push(")");
     }
 }
@@ -205,7 +218,7 @@ pub(crate) struct Listed {
     pub(crate) broken: Vec<SessionId>,
 }
 
-/// A page of sessions by recency.
+/// A page of sessions.
 pub(crate) async fn sessions(
     conn: &mut SqliteConnection,
     tenant: &str,
@@ -241,32 +254,6 @@ fn summary(row: &SqliteRow, at: usize, tenant: &str, id: SessionId) -> sqlx::Res
         return Ok(None);
     }
     Ok(serde_json::from_str(json).ok())
-}
-
-pub(crate) const DUE: &str = "SELECT s.due_at, s.id, s.summary_crc, s.summary \
-    FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = ? AND s.due_at <= ? ORDER BY s.due_at, s.id LIMIT ?";
-
-/// The sessions that want to run by `until`, the longest due first; those whose rows are damaged are left out.
-pub(crate) async fn due(
-    conn: &mut SqliteConnection,
-    tenant: &str,
-    until: Timestamp,
-    limit: usize,
-) -> Step<Vec<(Timestamp, SessionSummary)>> {
-    let rows = query(DUE)
-        .bind(tenant.to_owned())
-        .bind(until.as_micros())
-        .bind(int(limit.clamp(1, PAGE_MAX) as u64))
-        .fetch_all(conn)
-        .await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let Some(id) = text(row, 1)?.and_then(|id| id.parse::<SessionId>().ok()) else { continue };
-        if let Some(summary) = summary(row, 2, tenant, id)? {
-            found.push((Timestamp::from_micros(number(row, 0)?), summary));
-        }
-    }
-    Ok(found)
 }
 
 /// The tenants that hold anything: one step along an index for each.

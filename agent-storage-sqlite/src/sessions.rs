@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_core::session::{Plan, plan};
 use agent_core::{
-    Commit, Committed, Epoch, Error, ErrorKind, Event, Purge, Purged, Reason, Result, Session, SessionId,
+    Commit, Committed, Epoch, Error, ErrorKind, Event, Purge, Purged, Result, Session, SessionId,
     SessionState, SessionSummary, Timestamp,
 };
 use sqlx::query::Query;
@@ -211,7 +211,7 @@ fn bind_changing<'q>(all: All<'q>, tenant: &str, id: &str, session: &Session) ->
         .bind(int(session.head.get()))
         .bind(session.lease.as_ref().map(|lease| int(lease.epoch.get())))
         .bind(session.last_active_at.as_micros())
-        .bind(due_at(session).map(Timestamp::as_micros))
+        .bind(session.due_at().map(Timestamp::as_micros))
         .bind(session.attributes.title.as_ref().map(|title| title.text.clone()))
         .bind(checksum(&[tenant, id, &summary]))
         .bind(checksum(&[tenant, id, &record]))
@@ -228,19 +228,6 @@ fn bind_fixed<'q>(all: All<'q>, tenant: &Arc<str>, id: &Arc<str>, session: &Sess
         .bind(session.creator.to_string())
         .bind(session.origin.parent().map(|parent| parent.to_string()))
         .bind(session.created_at.as_micros())
-}
-
-/// When a queued session may run first: at once where an input or an answer waits (an input of a failed run when it may
-/// be tried again), else when its earliest wake is due.
-pub(crate) fn due_at(session: &Session) -> Option<Timestamp> {
-    if session.status.state != SessionState::Queued {
-        return None;
-    }
-    let at = session.updated_at;
-    let input = (session.last_input > session.handled).then(|| session.ready_at.unwrap_or(at));
-    let answered = matches!(session.status.reason, Reason::ActionResolved | Reason::ActionTimedOut);
-    let wakes = session.wakes.iter().map(|wake| wake.at);
-    wakes.chain(input).chain(answered.then_some(at)).min()
 }
 
 async fn write_labels(

@@ -99,22 +99,6 @@ impl SqliteStore {
         observed(span, async { count(&self.ask(Request::Rebuild).await?) }).await
     }
 
-    /// The tenant's sessions that want to run by `until`: inputs that wait, wakes that are due, failed runs whose time
-    /// to be tried again has come; the longest due first, at most `limit`. Those whose rows are damaged are left out.
-    ///
-    /// # Errors
-    ///
-    /// As for [`SessionStore`].
-    pub async fn due(&self, until: Timestamp, limit: usize) -> Result<Vec<(Timestamp, SessionSummary)>> {
-        let span = info_span!("store.due", store = "sqlite", outcome = Empty);
-        let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = listing::due(&mut conn, &self.tenant, until, limit).await;
-            conn.give_back("list sessions that are due", found)
-        };
-        observed(span, work).await
-    }
-
     async fn ask(&self, request: Request) -> Result<Answer> {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
@@ -222,7 +206,7 @@ impl SessionStore for SqliteStore {
                     Err(error) => return Err(error),
                 }
             }
-            listed.page.items.sort_by_key(|item| std::cmp::Reverse((item.last_active_at, item.id)));
+            query.sort(&mut listed.page.items);
             Ok(listed.page)
         };
         observed(span, work).await

@@ -140,6 +140,9 @@ pub struct SessionSummary {
     pub counts: Counts,
     /// How many inputs are not done with.
     pub pending: u64,
+    /// When it wants somebody to come; see [`Session::due_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<Timestamp>,
 }
 
 impl From<&Session> for SessionSummary {
@@ -157,6 +160,7 @@ impl From<&Session> for SessionSummary {
             last_active_at: session.last_active_at,
             counts: session.counts,
             pending: session.pending,
+            due_at: session.due_at(),
         }
     }
 }

@@ -13,6 +13,7 @@ pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary
 use crate::session::event::Actor;
 use crate::session::lineage::Lineage;
 pub use crate::session::parts::*;
+use crate::session::state::{Reason, SessionState};
 
 /// The most bytes that a record may have as JSON.
 pub const RECORD_MAX_BYTES: usize = 32 << 10;
@@ -110,6 +111,25 @@ impl Session {
     /// Whether inputs or wakes wait.
     pub fn has_open_work(&self) -> bool {
         self.last_input > self.handled || !self.wakes.is_empty()
+    }
+
+    /// When it wants somebody to come: a queued session its run, one that waits for an answer the end of its wait.
+    /// `None` where nobody needs to come by a time.
+    ///
+    /// What may run at once says [`Timestamp::UNIX_EPOCH`], and not when it came: a writer whose clock is a day ahead
+    /// must not hold an input up for a day. An input of a failed run says when it may be tried again, a wake when it is
+    /// due. By this lists are made that are asked for what is [due](crate::SessionQuery::due).
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match self.status.state {
+            SessionState::Queued => {}
+            SessionState::RequiresAction => return self.action.as_ref()?.expires_at,
+            _ => return None,
+        }
+        let at_once = Timestamp::UNIX_EPOCH;
+        let input = (self.last_input > self.handled).then(|| self.ready_at.unwrap_or(at_once));
+        let answered = matches!(self.status.reason, Reason::ActionResolved | Reason::ActionTimedOut);
+        let wakes = self.wakes.iter().map(|wake| wake.at);
+        wakes.chain(input).chain(answered.then_some(at_once)).min()
     }
 
     /// The last event at which its history may be cut: no tool call is open there.

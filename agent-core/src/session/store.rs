@@ -1,11 +1,13 @@
 //! The trait that a backend implements for sessions, and its requests and answers.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
 use crate::page::{Cursor, Damaged, PAGE_MAX, Page, fingerprint};
@@ -73,7 +75,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// start with it, `Corrupt`.
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage>;
 
-    /// Sessions by recency, the latest first. Opens no log beyond its record's derived form.
+    /// Sessions by recency, the latest first; those that are [due](SessionQuery::due) by that, the earliest first. Opens
+    /// no log beyond its record's derived form.
     ///
     /// # Errors
     ///
@@ -298,6 +301,9 @@ pub struct SessionQuery {
     pub creator: Option<Actor>,
     /// Only forks and children of this session.
     pub parent: Option<SessionId>,
+    /// Only those that want somebody to come by this time; and the list is in the order in which they do, the earliest
+    /// first, where times are equal in the order of their ids.
+    pub due: Option<Timestamp>,
     /// Whether to count all that match, on all pages.
     pub with_total: bool,
     /// The most sessions on the page; at most 1,000.
@@ -314,6 +320,7 @@ impl Default for SessionQuery {
             labels: BTreeMap::new(),
             creator: None,
             parent: None,
+            due: None,
             with_total: false,
             limit: 50,
             cursor: None,
@@ -368,6 +375,17 @@ impl SessionQuery {
         self
     }
 
+    /// Only those that want somebody to come by `until`: inputs and answers that wait, wakes that are due, failed runs
+    /// whose time to be tried again has come, questions whose time is over. In the order in which they do, the earliest
+    /// first; see [`Session::due_at`].
+    ///
+    /// The list says where to look, not what to do: whether a session may run is decided when its run begins.
+    #[must_use]
+    pub fn due(mut self, until: Timestamp) -> Self {
+        self.due = Some(until);
+        self
+    }
+
     /// Counts all that match.
     #[must_use]
     pub fn with_total(mut self) -> Self {
@@ -398,6 +416,23 @@ impl SessionQuery {
             && self.labels.iter().all(|(key, value)| session.attributes.labels.get(key) == Some(value))
             && self.creator.as_ref().is_none_or(|creator| session.creator == *creator)
             && self.parent.is_none_or(|parent| session.origin.parent() == Some(parent))
+            && self.due.is_none_or(|until| session.due_at.is_some_and(|at| at <= until))
+    }
+
+    /// For backends: puts sessions in the list's order.
+    pub fn sort(&self, sessions: &mut [SessionSummary]) {
+        sessions.sort_by_key(|session| (self.place(session), session.id));
+        if self.due.is_none() {
+            sessions.reverse();
+        }
+    }
+
+    /// By what the list is ordered, beside the id: latest first, unless it is of what is due.
+    fn place(&self, session: &SessionSummary) -> Timestamp {
+        match self.due {
+            Some(_) => session.due_at.unwrap_or(Timestamp::UNIX_EPOCH),
+            None => session.last_active_at,
+        }
     }
 
     /// By what a cursor knows that it belongs to this query.
@@ -416,15 +451,16 @@ impl SessionQuery {
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
         let mut found: Vec<_> = sessions.into_iter().filter(|session| self.wants(session)).collect();
         let total = self.with_total.then_some(found.len() as u64);
-        found.sort_by_key(|session| std::cmp::Reverse((session.last_active_at, session.id)));
+        self.sort(&mut found);
         if let Some(after) = after {
-            found.retain(|session| (session.last_active_at, session.id) < after);
+            let is_after = if self.due.is_some() { Ordering::is_gt } else { Ordering::is_lt };
+            found.retain(|session| is_after((self.place(session), session.id).cmp(&after)));
         }
         let limit = self.limit.clamp(1, PAGE_MAX);
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);
-        let next = last.map(|last| Cursor::after_recent(print, last.last_active_at, last.id));
+        let next = last.map(|last| Cursor::after_recent(print, self.place(last), last.id));
         Ok(Page::new(found).with_next(next).with_total(total))
     }
 }

@@ -4,6 +4,7 @@ mod atomic;
 mod bindings;
 mod bounded;
 mod content;
+mod due;
 mod durable;
 mod fenced;
 mod lineage;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Clause> {
         machine::clauses(),
         content::clauses(),
         lists::clauses(),
+        due::clauses(),
         lineage::clauses(),
         sequences::clauses(),
         tenants::clauses(),

@@ -107,6 +107,8 @@ caught! {
     hidden_sessions_that_are_shown: HiddenShown by
         "lists::r13_archived_and_deleted_sessions_are_hidden_unless_asked_for";
     totals_that_ignore_the_filter: TotalsOfEverything by "lists::r20_n01_n09_filters_and_totals_agree";
+    a_due_list_without_an_order: DueInAnyOrder by "lists::o10_o14_what_is_due_is_found_in_its_order";
+    a_due_list_without_an_end: DueWithoutAnEnd by "lists::o10_o14_what_is_due_is_found_in_its_order";
     labels_that_are_not_filtered: LabelsIgnored by "lists::r20_n01_n09_filters_and_totals_agree";
     a_fork_that_sees_later_events: ForkSeesLaterEvents by "lineage::r16_a_fork_never_sees_what_its_parent_does_later";
     a_fork_that_loses_its_parent: ForkLosesItsParent by "lineage::r17_forks_and_children_are_listed_by_their_parent";

@@ -54,6 +54,8 @@ pub(crate) enum Fault {
     HiddenShown,
     TotalsOfEverything,
     LabelsIgnored,
+    DueInAnyOrder,
+    DueWithoutAnEnd,
     ForkSeesLaterEvents,
     ForkLosesItsParent,
     TenantLeak,
@@ -332,7 +334,14 @@ impl SessionStore for Handle {
         if self.is(Fault::HiddenShown) && query.states.is_empty() {
             query = query.with_hidden();
         }
+        if self.is(Fault::DueWithoutAnEnd) && query.due.is_some() {
+            query.due = Some(Timestamp::MAX);
+            query.cursor = None;
+        }
         let mut page = SessionStore::list(&self.store, query.clone()).await?;
+        if self.is(Fault::DueInAnyOrder) && query.due.is_some() {
+            page.items.reverse();
+        }
         if let (Fault::CursorSkipsTies, Some(cursor)) = (self.fault, &query.cursor) {
             let (at, _) = cursor.recent_key::<SessionId>(query.fingerprint())?;
             page.items.retain(|session| session.last_active_at < at);

@@ -1,0 +1,203 @@
+//! What is due: found across sessions by the time at which each wants somebody to come.
+
+use agent_core::{
+    ActionKind, Commit, Failure as RunFailure, NewEvent, NewSession, PendingAction, Reason, RunEnd, Session,
+    SessionId, SessionQuery, SessionSummary, Storage, Timestamp, Trigger, Wake,
+};
+
+use crate::failure::{Checked, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{START, Stage, ends};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Lists:
+        o10_o14_what_is_due_is_found_in_its_order (Needs::ImmediateLists),
+        o14_x08_what_is_due_is_found_after_reopening (Needs::ImmediateLists),
+        o14_what_was_done_is_due_no_more (Needs::ImmediateLists),
+        o14_x05_pages_of_what_is_due_neither_skip_nor_repeat (Needs::ImmediateLists),
+        o14_r20_what_is_due_can_be_filtered (Needs::ImmediateLists),
+    ]
+}
+
+fn minutes(minutes: i64) -> Timestamp {
+    START.plus_micros(minutes * 60_000_000)
+}
+
+/// All that is due by `until`, by pages of `limit`.
+async fn due(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = storage.sessions.list(query.clone().cursor(cursor)).await?;
+        found.extend(page.items);
+        ends(found.len())?;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+async fn due_ids(storage: &Storage, until: Timestamp) -> Checked<Vec<SessionId>> {
+    Ok(due(storage, SessionQuery::new().due(until)).await?.iter().map(|session| session.id).collect())
+}
+
+async fn wake_at(stage: &Stage, storage: &Storage, session: &Session, at: Timestamp) -> Checked<Session> {
+    let wake = NewEvent::wake_scheduled(Wake::new("daily", at));
+    Ok(storage.sessions.commit(stage.seal(session).event(wake)).await?.session)
+}
+
+/// One session for each reason to come, in the order in which they are due, and several for which nobody needs to.
+async fn one_of_each(stage: &Stage, storage: &Storage) -> Checked<Vec<(i64, SessionId)>> {
+    let mut expected = Vec::new();
+    // Its writer's clock is a day ahead: what waits now waits now.
+    let waits = stage.new_session(storage).await?;
+    let ahead = Commit::new(stage.effects.new_commit_id(), waits.id, minutes(24 * 60), waits.head)
+        .event(NewEvent::user_message("an input"));
+    storage.sessions.commit(ahead).await?;
+    expected.push((0, waits.id));
+    for at in [30, 10, 20] {
+        let session = stage.new_session(storage).await?;
+        wake_at(stage, storage, &session, minutes(at + 60)).await?;
+        let session = storage.sessions.load(session.id).await?;
+        // The wake of the same key takes the place of the first.
+        expected.push((at, wake_at(stage, storage, &session, minutes(at)).await?.id));
+    }
+    let fails = stage.new_session(storage).await?;
+    let (running, run) = stage.begin_run(storage, &fails, "go").await?;
+    let failure = RunFailure::new(Reason::RunError, "the model is away");
+    let retry = Trigger::EndRun(RunEnd::retry(failure, minutes(25), 9));
+    storage.sessions.commit(stage.seal_run(&running, run).trigger(retry)).await?;
+    expected.push((25, fails.id));
+    for expires in [Some(35), None] {
+        let asks = stage.new_session(storage).await?;
+        let (running, run) = stage.begin_run(storage, &asks, "may you?").await?;
+        let mut action = PendingAction::new("question".parse()?, ActionKind::Approval, "Really?");
+        if let Some(at) = expires {
+            action = action.expires_at(minutes(at));
+            expected.push((at, asks.id));
+        }
+        let end = Trigger::EndRun(RunEnd::Await(action));
+        storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?;
+    }
+    // Idle; running; set aside with an input; hidden.
+    stage.new_session(storage).await?;
+    let runs = stage.new_session(storage).await?;
+    stage.begin_run(storage, &runs, "go").await?;
+    let suspended = stage.new_session(storage).await?;
+    let suspended = stage.say(storage, &suspended, "later").await?.session;
+    let suspend = stage.seal(&suspended).trigger(Trigger::Suspend(Reason::UserPaused));
+    storage.sessions.commit(suspend).await?;
+    let archived = stage.new_session(storage).await?;
+    let archived = wake_at(stage, storage, &archived, minutes(1)).await?;
+    storage.sessions.commit(stage.seal(&archived).trigger(Trigger::Archive)).await?;
+    expected.sort_unstable();
+    Ok(expected)
+}
+
+fn by(expected: &[(i64, SessionId)], until: i64) -> Vec<SessionId> {
+    expected.iter().filter(|(at, _)| *at <= until).map(|(_, id)| *id).collect()
+}
+
+/// O10, O14: inputs that wait, wakes, retries and questions whose time is over are found across sessions, in the order
+/// in which they are due; no others. The filter is a moment, and what falls on it is due.
+async fn o10_o14_what_is_due_is_found_in_its_order(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let expected = one_of_each(stage, &storage).await?;
+    for until in [0, 9, 10, 24, 25, 35, 10_000] {
+        let found = due_ids(&storage, minutes(until)).await?;
+        same(format_args!("what is due after {until} minutes"), &found, &by(&expected, until))?;
+    }
+    let listed = due(&storage, SessionQuery::new().due(minutes(20))).await?;
+    let times: Vec<_> = listed.iter().map(|session| session.due_at).collect();
+    let at = |at| Some(minutes(at));
+    same("the times that they are due", &times, &vec![Some(Timestamp::UNIX_EPOCH), at(10), at(20)])
+}
+
+/// O14, X08: the same is found after a restart.
+async fn o14_x08_what_is_due_is_found_after_reopening(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let expected = one_of_each(stage, &storage).await?;
+    let storage = stage.reopen(storage).await?;
+    same("what is due", &due_ids(&storage, minutes(10_000)).await?, &by(&expected, 10_000))
+}
+
+/// O14: a session whose input was answered, that runs, or that is over is due no more; one that is set aside is due
+/// again when it goes on.
+async fn o14_what_was_done_is_due_no_more(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let until = minutes(10_000);
+    let found = async |storage: &Storage| due_ids(storage, until).await;
+    let session = stage.new_session(&storage).await?;
+    same("a new session", &found(&storage).await?, &vec![])?;
+    let session = stage.say(&storage, &session, "hello").await?.session;
+    same("with an input", &found(&storage).await?, &vec![session.id])?;
+    let (running, run) = stage.begin_run(&storage, &session, "and this").await?;
+    same("running", &found(&storage).await?, &vec![])?;
+    let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+    let idle = storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?.session;
+    same("answered", &found(&storage).await?, &vec![])?;
+    let woken = wake_at(stage, &storage, &idle, minutes(5)).await?;
+    same("with a wake", &found(&storage).await?, &vec![woken.id])?;
+    let suspend = stage.seal(&woken).trigger(Trigger::Suspend(Reason::UserPaused));
+    let suspended = storage.sessions.commit(suspend).await?.session;
+    same("set aside", &found(&storage).await?, &vec![])?;
+    let resumed = storage.sessions.commit(stage.seal(&suspended).trigger(Trigger::Resume)).await?.session;
+    same("resumed", &found(&storage).await?, &vec![woken.id])?;
+    let delete = stage.seal(&resumed).trigger(Trigger::Delete(Reason::UserDeleted));
+    storage.sessions.commit(delete).await?;
+    same("deleted", &found(&storage).await?, &vec![])
+}
+
+/// O14, X05: pages of any size give each session that is due once, in order, where many are due at one moment too.
+async fn o14_x05_pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    let mut expected = Vec::new();
+    for n in 0..24 {
+        let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+        let session = stage.create(&storage, new).await?;
+        let at = [7, 3, 3, 3][n % 4];
+        expected.push((at, session.id));
+        wake_at(stage, &storage, &session, minutes(at)).await?;
+    }
+    expected.sort_unstable();
+    for limit in [1, 5, 23, 24, 25] {
+        let found = due(&storage, SessionQuery::new().due(minutes(7)).limit(limit)).await?;
+        let found: Vec<_> = found.iter().map(|session| session.id).collect();
+        same(format_args!("what is due, {limit} a page"), &found, &by(&expected, 7))?;
+    }
+    let query = SessionQuery::new().due(minutes(3)).limit(2);
+    let page = storage.sessions.list(query.clone().with_total()).await?;
+    same("the total", &page.total, &Some(18))?;
+    let other = query.due(minutes(4)).cursor(page.next);
+    let refused = storage.sessions.list(other).await;
+    same("a cursor of another query is refused", &refused.is_err(), &true)
+}
+
+/// O14, R20: workspace, labels and state narrow down what is due.
+async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
+    let mut made = Vec::new();
+    for n in 0..12 {
+        let label = agent_core::Patch::new().label("project", ["red", "blue"][n / 2 % 2]);
+        let new = NewSession::new(stage.effects.new_session_id(), workspaces[n % 2]).with(&label);
+        let session = stage.create(&storage, new).await?;
+        let session = wake_at(stage, &storage, &session, minutes(100 - n as i64)).await?;
+        made.push(SessionSummary::from(&session));
+    }
+    made.reverse();
+    let new = SessionQuery::new;
+    for query in [
+        new().workspace(workspaces[0]),
+        new().label("project", "red"),
+        new().label("project", "blue").workspace(workspaces[1]),
+        new().states([agent_core::SessionState::RequiresAction]),
+    ] {
+        let query = query.due(minutes(98));
+        let expected: Vec<_> = made.iter().filter(|session| query.wants(session)).cloned().collect();
+        let found = due(&storage, query.clone().limit(2)).await?;
+        same(format_args!("those of {query:?}"), &found, &expected)?;
+    }
+    Ok(())
+}
