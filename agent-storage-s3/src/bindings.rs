@@ -1,0 +1,106 @@
+//! Bindings: one object for each device that was ever bound, under the hash of its id.
+
+use agent_core::binding::decide_bind;
+use agent_core::{Binding, BindingQuery, Damaged, DeviceId, Expect, Page, Result, WorkspaceId};
+use futures::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use crate::line::{Line, Tag, push};
+use crate::listing::{each, is_damage};
+use crate::replaced::{Content, Decision};
+use crate::store::Tenant;
+
+/// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    device: DeviceId,
+    workspace: Option<WorkspaceId>,
+}
+
+impl Content for Stored {
+    const KIND: &'static str = "binding";
+
+    fn write(&self, out: &mut Vec<u8>) {
+        // Text always has a JSON form.
+        push(out, Tag::Record, &serde_json::to_string(self).unwrap_or_default());
+    }
+
+    fn read(lines: &[Line]) -> Result<Self, &'static str> {
+        let [line] = lines else { return Err("has another number of lines than it should") };
+        let json = line.json(Tag::Record).ok_or("is damaged")?;
+        serde_json::from_str(json).map_err(|_| "cannot be read")
+    }
+}
+
+impl Tenant {
+    pub(crate) async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let key = self.keys.binding(device);
+        let stored = self.bucket.load::<Stored>(&key, self.bucket.deadline()).await?;
+        Ok(stored.and_then(|stored| stored.workspace))
+    }
+
+    pub(crate) async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let decide = |stored: Option<&Stored>| {
+            let now = stored.and_then(|stored| stored.workspace);
+            let bound = decide_bind(device, now, to, expect)?;
+            if now == Some(bound) {
+                return Ok(Decision::Leave(bound));
+            }
+            Ok(Decision::Write(Stored { device: device.clone(), workspace: Some(bound) }, bound))
+        };
+        self.bucket.replace(&self.keys.binding(device), self.bucket.deadline(), decide).await
+    }
+
+    pub(crate) async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        self.unbind_from(&self.keys.binding(device), None).await
+    }
+
+    /// Unbinds a device, where `from` says so only from that workspace; whether it was bound.
+    async fn unbind_from(&self, key: &str, from: Option<WorkspaceId>) -> Result<bool> {
+        let decide = |stored: Option<&Stored>| {
+            let bound =
+                stored.filter(|stored| stored.workspace.is_some_and(|to| from.is_none_or(|from| from == to)));
+            Ok(match bound {
+                Some(stored) => Decision::Write(Stored { workspace: None, ..stored.clone() }, true),
+                None => Decision::Leave(false),
+            })
+        };
+        self.bucket.replace(key, self.bucket.deadline(), decide).await
+    }
+
+    /// Device by device: each is unbound or not at every moment, and those that follow are when this returns.
+    pub(crate) async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
+        let unbind = |key: String| async move { self.unbind_from(&key, Some(id)).await };
+        let done = futures::stream::iter(keys).map(unbind).buffer_unordered(16);
+        done.try_fold(0, |count, was| async move { Ok(count + u64::from(was)) }).await
+    }
+
+    pub(crate) async fn list_bindings(&self, query: &BindingQuery) -> Result<Page<Binding>> {
+        let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
+        let read = |key: String| async move {
+            match self.bucket.load::<Stored>(&key, self.bucket.deadline()).await {
+                Ok(stored) => Ok(stored.and_then(|stored| {
+                    let Stored { device, workspace } = stored;
+                    workspace.map(|workspace| Ok(Binding::new(device, workspace)))
+                })),
+                Err(error) if is_damage(&error) => Ok(Some(Err(Damaged::new(key, error.to_string())))),
+                Err(error) => Err(error),
+            }
+        };
+        let (mut bindings, mut damaged) = (Vec::new(), Vec::new());
+        for found in each(keys, read).await? {
+            match found {
+                Ok(binding) => bindings.push(binding),
+                Err(bad) => damaged.push(bad),
+            }
+        }
+        damaged.sort();
+        Ok(query.page(bindings)?.with_damaged(damaged))
+    }
+}

@@ -1,0 +1,104 @@
+//! What the object store reports, as errors of this library: the one place that maps them.
+
+use agent_core::{Error, ErrorKind};
+
+/// What is known after a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// There is no such object.
+    Absent,
+    /// It did nothing, since a precondition does not hold (412, 304).
+    Refused,
+    /// It did nothing, since another request was at work on the same object (409).
+    Collided,
+    /// It did nothing: access was denied. Credentials may have run out, and new ones are fetched.
+    Denied,
+    /// It did nothing, and will not do better another time.
+    Wrong,
+    /// Nobody knows: a failing server, a connection that broke, an answer that was cut short.
+    Doubt,
+}
+
+/// What is known after a request of which the client reports this.
+pub(crate) fn fate(error: &object_store::Error) -> Fate {
+    use object_store::Error as E;
+    match error {
+        E::NotFound { .. } if is_without_bucket(error) => Fate::Wrong,
+        E::NotFound { .. } => Fate::Absent,
+        E::Precondition { .. } | E::NotModified { .. } => Fate::Refused,
+        // The client tells a 412 from a 409 by what it wraps only.
+        E::AlreadyExists { source, .. } => match source.downcast_ref::<E>() {
+            Some(E::Precondition { .. } | E::NotModified { .. }) => Fate::Refused,
+            _ => Fate::Collided,
+        },
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Fate::Denied,
+        E::InvalidPath { .. } | E::NotSupported { .. } | E::NotImplemented { .. } => Fate::Wrong,
+        E::UnknownConfigurationKey { .. } => Fate::Wrong,
+        _ => Fate::Doubt,
+    }
+}
+
+/// S3 answers 404 for a bucket that is not there, too; an object must not seem absent then.
+fn is_without_bucket(error: &object_store::Error) -> bool {
+    error.to_string().contains("NoSuchBucket")
+}
+
+/// The error for what the client reports: `cannot <doing>: <what to do>`.
+pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
+    use object_store::Error as E;
+    let text = source.to_string();
+    let (kind, remedy) = match &source {
+        E::NotFound { .. } if is_without_bucket(&source) => {
+            (ErrorKind::NotFound, "there is no such bucket; create it, or look at the address")
+        }
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } if text.contains("Quota") => {
+            (ErrorKind::Full, "the quota is used up; make room, then try again")
+        }
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+            (ErrorKind::Denied, "access was denied; look at the credentials and at what they may do")
+        }
+        E::InvalidPath { .. } => (ErrorKind::InvalidInput, "the key is none that this server takes"),
+        E::NotSupported { .. } | E::NotImplemented { .. } => {
+            (ErrorKind::Unsupported, "the server cannot do this; use one that keeps preconditions")
+        }
+        _ => (ErrorKind::Unavailable, "the server or the way to it failed; try again"),
+    };
+    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
+}
+
+/// The error for a server that did not answer in time.
+pub(crate) fn late(doing: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("cannot {doing}: the server did not answer in time; try again"),
+    )
+}
+
+/// The error for stored bytes that are not what they should be.
+pub(crate) fn corrupt(object: &str, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("{object} {what}; nothing was overwritten, mend it or restore it from a backup"),
+    )
+}
+
+/// The stable name of a kind, for spans.
+pub(crate) fn name(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Deleted => "deleted",
+        ErrorKind::Conflict { .. } => "conflict",
+        ErrorKind::Fenced { .. } => "fenced",
+        ErrorKind::Busy { .. } => "busy",
+        ErrorKind::InvalidInput => "invalid_input",
+        ErrorKind::LimitExceeded => "limit_exceeded",
+        ErrorKind::InvalidTransition { .. } => "invalid_transition",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Denied => "denied",
+        ErrorKind::Full => "full",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Poisoned => "poisoned",
+        _ => "error",
+    }
+}

@@ -1,0 +1,82 @@
+//! What every object is made of: lines of `<checksum> <tag> <json>`, so that damage is found line by line.
+
+use bytes::Bytes;
+
+/// The bytes of a line before its JSON: eight hexadecimal digits, a space, the tag, a space.
+const FRAME: usize = 11;
+
+/// What a line holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// The object's own header.
+    Head,
+    /// A record: of a session, of a workspace.
+    Record,
+    /// An event.
+    Event,
+    /// Where an event of an earlier object lies.
+    Reference,
+    /// A configuration, as a JSON string.
+    Config,
+}
+
+impl Tag {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Head => b'H',
+            Self::Record => b'S',
+            Self::Event => b'E',
+            Self::Reference => b'R',
+            Self::Config => b'C',
+        }
+    }
+}
+
+/// Adds a line; the JSON holds no raw line break, as compact JSON never does.
+pub(crate) fn push(out: &mut Vec<u8>, tag: Tag, json: &str) {
+    let start = out.len() + 9;
+    out.extend_from_slice(b"00000000 ");
+    out.extend_from_slice(&[tag.byte(), b' ']);
+    out.extend_from_slice(json.as_bytes());
+    let sum = format!("{:08x}", crc32c::crc32c(&out[start..]));
+    out[start - 9..start - 1].copy_from_slice(sum.as_bytes());
+    out.push(b'\n');
+}
+
+/// A line as it was found, its checksum not looked at yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Without the line break.
+    pub(crate) raw: Bytes,
+    /// Where it starts in its object.
+    pub(crate) offset: u64,
+}
+
+impl Line {
+    /// The bytes that it takes in its object, with the line break.
+    pub(crate) fn size(&self) -> u64 {
+        self.raw.len() as u64 + 1
+    }
+
+    pub(crate) fn is(&self, tag: Tag) -> bool {
+        self.raw.get(9) == Some(&tag.byte())
+    }
+
+    /// The JSON, where the line is of this kind and undamaged.
+    pub(crate) fn json(&self, tag: Tag) -> Option<&str> {
+        let (sum, checked) = (self.raw.get(..8)?, self.raw.get(9..)?);
+        let framed = self.raw.get(8) == Some(&b' ') && self.raw.get(10) == Some(&b' ') && self.is(tag);
+        let sound = framed && sum == format!("{:08x}", crc32c::crc32c(checked)).as_bytes();
+        sound.then(|| std::str::from_utf8(self.raw.get(FRAME..)?).ok()).flatten()
+    }
+}
+
+/// The whole lines of an object.
+pub(crate) fn lines(bytes: &Bytes) -> Vec<Line> {
+    let (mut lines, mut offset) = (Vec::new(), 0);
+    while let Some(length) = bytes[offset..].iter().position(|byte| *byte == b'\n') {
+        lines.push(Line { raw: bytes.slice(offset..offset + length), offset: offset as u64 });
+        offset += length + 1;
+    }
+    lines
+}

@@ -1,0 +1,97 @@
+//! Lists of sessions: each session's newest commit is looked up and read. Right, and as slow as that sounds.
+
+use agent_core::{
+    Damaged, Error, ErrorKind, Page, Result, SessionId, SessionQuery, SessionSummary, TenantId,
+};
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::Instant;
+
+use crate::keys::last;
+use crate::sessions::{absent, slot_of};
+use crate::slot::{Entry, Kind, RECORD_PART};
+use crate::store::Tenant;
+
+/// How many sessions are looked up at once.
+const AT_ONCE: usize = 16;
+
+impl Tenant {
+    /// A page of sessions by recency.
+    pub(crate) async fn list(&self, query: &SessionQuery) -> Result<Page<SessionSummary>> {
+        let until = self.bucket.deadline();
+        let ids = match query.parent {
+            Some(parent) => self.children(parent, until).await?,
+            None => self.all(until).await?,
+        };
+        let found: Vec<_> = futures::stream::iter(ids)
+            .map(|id| async move { (id, self.summary(id).await) })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let (mut summaries, mut damaged) = (Vec::new(), Vec::new());
+        for (id, found) in found {
+            match found {
+                Ok(summary) => summaries.push(summary),
+                Err(error) if *error.kind() == ErrorKind::NotFound => {}
+                Err(error) if is_damage(&error) => {
+                    damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        damaged.sort();
+        Ok(query.page(summaries)?.with_damaged(damaged))
+    }
+
+    async fn all(&self, until: Instant) -> Result<Vec<SessionId>> {
+        let folders = self.bucket.list_all(&self.keys.sessions(), true, until).await?;
+        // What is not a session's was put there by somebody else.
+        Ok(folders.iter().filter_map(|folder| last(folder).parse().ok()).collect())
+    }
+
+    /// What a session's newest commit says of it. Reads no more of that than its record.
+    async fn summary(&self, id: SessionId) -> Result<SessionSummary> {
+        let until = self.bucket.deadline();
+        let newest = self.bucket.list(&self.keys.slots(id), None, None, 1, false, until).await?;
+        let slot = newest.keys.first().ok_or_else(|| absent(id)).and_then(|key| slot_of(key))?;
+        let key = self.keys.slot(id, slot);
+        let part = self.bucket.get_range(&key, 0..RECORD_PART, until).await?.ok_or_else(|| absent(id))?;
+        let entry = Entry::parse(&part.bytes, id, slot)?;
+        if entry.head.kind == Kind::Void {
+            return Err(absent(id));
+        }
+        crate::sessions::record(&entry).map(SessionSummary::from)
+    }
+}
+
+/// Whether an error is of one object only, so that it is named on the page.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
+
+/// The tenants that hold anything.
+pub(crate) async fn tenants(
+    bucket: &crate::object::Bucket,
+    prefix: &str,
+    after: Option<&TenantId>,
+) -> Result<Page<TenantId>> {
+    let all = crate::keys::tenants(prefix);
+    let folders = bucket.list_all(&all, true, bucket.deadline());
+    let mut found: Vec<TenantId> =
+        folders.await?.iter().filter_map(|folder| last(folder).parse().ok()).collect();
+    found.retain(|tenant| after.is_none_or(|after| tenant > after));
+    found.sort();
+    Ok(Page::new(found))
+}
+
+/// Reads many objects at once, each by `read`, in no order.
+pub(crate) async fn each<T, F: Future<Output = Result<Option<T>>>>(
+    keys: Vec<String>,
+    read: impl Fn(String) -> F,
+) -> Result<Vec<T>> {
+    futures::stream::iter(keys)
+        .map(read)
+        .buffer_unordered(AT_ONCE)
+        .try_filter_map(|x| async { Ok(x) })
+        .try_collect()
+        .await
+}

@@ -1,0 +1,229 @@
+//! Events: from the windows that carry them, found from the head backwards or by their number.
+
+use std::sync::Arc;
+
+use agent_core::page::PAGE_MAX;
+use agent_core::{Damaged, ErrorKind, Event, EventPage, ReadEvents, Result, Seq, Session, SessionId};
+use tokio::time::Instant;
+
+use crate::error::corrupt;
+use crate::line::Line;
+use crate::sessions::{record, slot_of};
+use crate::slot::{Entry, Found, Reference, Slot, event};
+use crate::store::Tenant;
+
+/// How many events are looked through at once where most may not be wanted.
+const STRIDE: u64 = 512;
+
+/// The session's own events that can be read: the first and the last.
+fn extent(head: &Entry, record: &Session) -> (Seq, Seq) {
+    (record.lineage.base().next(), head.head.kept.unwrap_or(record.head).min(record.head))
+}
+
+/// A page in the making: what is read comes in the read's direction.
+struct Filling<'a> {
+    read: &'a ReadEvents,
+    limit: usize,
+    events: Vec<Event>,
+    bytes: usize,
+    /// Whether there is more than fits.
+    full: bool,
+}
+
+impl Filling<'_> {
+    fn take(&mut self, event: Event) {
+        if !self.read.wants(&event) {
+            return;
+        }
+        self.bytes += event.size_bytes();
+        self.full =
+            self.events.len() >= self.limit || (!self.events.is_empty() && self.bytes > self.read.max_bytes);
+        self.events.push(event);
+    }
+}
+
+fn before(seq: Seq) -> Seq {
+    Seq::new(seq.get().saturating_sub(1))
+}
+
+impl Tenant {
+    /// A page of the session's own events.
+    pub(crate) async fn read(&self, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+        let until = self.bucket.deadline();
+        let head = self.newest(id, until).await?.ok_or_else(|| crate::sessions::absent(id))?;
+        let (first, last) = extent(&head, record(&head)?);
+        let low = read.after.next().max(first);
+        let high = read.before.map_or(last, |seq| before(seq).min(last));
+        let limit = read.limit.clamp(1, PAGE_MAX);
+        let mut filling = Filling { read, limit, events: Vec::new(), bytes: 0, full: false };
+        let done = if low > high {
+            Ok(())
+        } else if read.newest {
+            self.descend(&head, low, high, &mut filling, until).await
+        } else {
+            self.ascend(&head, low, high, &mut filling, until).await
+        };
+        let Filling { events, full, .. } = filling;
+        let error = match done {
+            Ok(()) => None,
+            Err(error) if *error.kind() == ErrorKind::Corrupt && !events.is_empty() => Some(error),
+            Err(error) => return Err(error),
+        };
+        let page = EventPage::collect(read, events.into_iter().map(Ok))?;
+        Ok(match error {
+            Some(error) if !full => {
+                page.with_damaged(vec![Damaged::new(format!("session {id}"), error.to_string())])
+            }
+            _ => page,
+        })
+    }
+
+    async fn descend(
+        &self,
+        head: &Arc<Entry>,
+        low: Seq,
+        high: Seq,
+        filling: &mut Filling<'_>,
+        until: Instant,
+    ) -> Result<()> {
+        let mut entry = self.carrier(head, high, until).await?;
+        let mut seq = high;
+        loop {
+            while seq >= entry.head.window.max(low) {
+                filling.take(self.event(&entry, seq, until).await?);
+                seq = before(seq);
+                if filling.full {
+                    return Ok(());
+                }
+            }
+            if seq < low {
+                return Ok(());
+            }
+            entry = self.window_before(&entry, until).await?;
+        }
+    }
+
+    async fn ascend(
+        &self,
+        head: &Arc<Entry>,
+        low: Seq,
+        high: Seq,
+        filling: &mut Filling<'_>,
+        until: Instant,
+    ) -> Result<()> {
+        let mut low = low;
+        let stride = if filling.read.kinds.is_empty() { filling.limit as u64 } else { STRIDE };
+        while low <= high && !filling.full {
+            let end = Seq::new(low.get().saturating_add(stride)).min(high);
+            let entries = match self.windows(head, low, end, until).await {
+                Ok(entries) => entries,
+                // One damaged object hides the way to those before it. Each commit's own is still to be found.
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    vec![self.seek(id_of(head), low, until).await?]
+                }
+                Err(error) => return Err(error),
+            };
+            for entry in entries.iter().rev() {
+                while low <= end.min(entry.last()) && !filling.full {
+                    filling.take(self.event(entry, low, until).await?);
+                    low = low.next();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects that carry the events from `low` to `end`, the last first.
+    async fn windows(
+        &self,
+        head: &Arc<Entry>,
+        low: Seq,
+        end: Seq,
+        until: Instant,
+    ) -> Result<Vec<Arc<Entry>>> {
+        let mut entry = self.carrier(head, end, until).await?;
+        let mut entries = vec![entry.clone()];
+        while entry.head.window > low {
+            entry = self.window_before(&entry, until).await?;
+            entries.push(entry.clone());
+        }
+        Ok(entries)
+    }
+
+    /// An object that carries the event `seq`, which is there.
+    async fn carrier(&self, head: &Arc<Entry>, seq: Seq, until: Instant) -> Result<Arc<Entry>> {
+        if seq >= head.head.window && seq <= head.last() && head.is_whole() && !head.window.is_empty() {
+            return Ok(head.clone());
+        }
+        // The window before the head's is mostly the one that is wanted.
+        if head.head.previous.is_some()
+            && head.head.window.get().saturating_sub(seq.get()) <= STRIDE / 4
+            && head.head.kept.is_none()
+        {
+            let entry = self.window_before(head, until).await?;
+            if seq >= entry.head.window {
+                return Ok(entry);
+            }
+        }
+        self.seek(id_of(head), seq, until).await
+    }
+
+    /// The commit that the event `seq` came with, by its number.
+    async fn seek(&self, id: SessionId, seq: Seq, until: Instant) -> Result<Arc<Entry>> {
+        let missing = || corrupt(&format!("event {seq} of session {id}"), "is missing");
+        // The slot's own key is to be found, too.
+        let after = self.keys.slot(id, Slot(seq.get().saturating_add(1)));
+        let found = self.bucket.list(&self.keys.slots(id), Some(&after), None, 1, false, until).await?;
+        let slot = found.keys.first().ok_or_else(missing).and_then(|key| slot_of(key))?;
+        let entry = self.slot(id, slot, until).await?.ok_or_else(missing)?;
+        if entry.record.is_none() || seq < entry.head.window || seq > entry.last() {
+            return Err(missing());
+        }
+        Ok(entry)
+    }
+
+    /// The object that closed the window before this one's.
+    async fn window_before(&self, entry: &Entry, until: Instant) -> Result<Arc<Entry>> {
+        let id = entry.head.session;
+        let last = before(entry.head.window);
+        let missing = || corrupt(&format!("event {last} of session {id}"), "is missing");
+        let slot = entry.head.previous.ok_or_else(missing)?;
+        let found = self.slot(id, slot, until).await?.ok_or_else(missing)?;
+        if found.record.is_none() || found.last() != last {
+            return Err(missing());
+        }
+        Ok(found)
+    }
+
+    /// An event of an object's window, from wherever it lies.
+    async fn event(&self, entry: &Entry, seq: Seq, until: Instant) -> Result<Event> {
+        match entry.event(seq) {
+            Ok(Found::Event(event)) => Ok(event),
+            Ok(Found::Elsewhere(place)) => self.fetch(entry.head.session, &place, until).await,
+            // The commit that the event came with has it, too.
+            Err(error) if seq < entry.head.first => {
+                match self.seek(entry.head.session, seq, until).await?.event(seq)? {
+                    Found::Event(event) => Ok(event),
+                    Found::Elsewhere(_) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An event that lies in another slot.
+    async fn fetch(&self, id: SessionId, place: &Reference, until: Instant) -> Result<Event> {
+        let damaged = || {
+            let object = format!("event {} of session {id}", place.seq);
+            corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
+        };
+        let range = place.offset..place.offset.saturating_add(place.bytes);
+        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), range, until).await?;
+        let raw = part.ok_or_else(damaged)?.bytes;
+        event(&Line { raw, offset: place.offset }, place.seq).ok_or_else(damaged)
+    }
+}
+
+fn id_of(head: &Entry) -> SessionId {
+    head.head.session
+}

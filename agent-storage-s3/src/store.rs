@@ -1,0 +1,252 @@
+//! The store: the three traits, each method thin over the tenant's part of the bucket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::{
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
+    Epoch, Event, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope, Seq,
+    Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants,
+    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
+
+use crate::config::S3Config;
+use crate::error::name;
+use crate::heads::Heads;
+use crate::keys::Keys;
+use crate::object::{Bucket, Requests};
+use crate::{listing, probe};
+
+/// How often a session is looked at by those who wait for a change that another store makes. Each look is a request.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// Keeps workspaces, sessions and bindings in a bucket, for one tenant. Clones share their connections; other handles
+/// on the same bucket and prefix, on this machine or another, behave like this one.
+///
+/// Needs tokio's time, and a runtime that drives its network.
+#[derive(Clone, Debug)]
+pub struct S3Store {
+    bucket: Arc<Bucket>,
+    prefix: Arc<str>,
+    tenant: Arc<Tenant>,
+}
+
+/// One tenant's part of a bucket.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) keys: Keys,
+    pub(crate) heads: Heads,
+}
+
+impl S3Store {
+    pub(crate) async fn open(config: S3Config) -> Result<Self> {
+        let span = info_span!("store.open", store = "s3", outcome = Empty);
+        let work = async {
+            let mut bucket = Bucket::new(&config)?;
+            probe::probe(&mut bucket, config.prefix()).await?;
+            Ok(Self::on(Arc::new(bucket), config.prefix().into(), &TenantId::default()))
+        };
+        observed(span, work).await
+    }
+
+    fn on(bucket: Arc<Bucket>, prefix: Arc<str>, tenant: &TenantId) -> Self {
+        let keys = Keys::new(&prefix, tenant);
+        let tenant = Arc::new(Tenant { bucket: bucket.clone(), keys, heads: Heads::default() });
+        Self { bucket, prefix, tenant }
+    }
+
+    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Self {
+        Self::on(self.bucket.clone(), self.prefix.clone(), tenant)
+    }
+
+    /// How many requests were sent since the store was opened, by it, its clones, and its other tenants.
+    pub fn requests(&self) -> Requests {
+        self.bucket.requests()
+    }
+}
+
+/// Runs an operation in its span, and notes there how it ended.
+async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = work.instrument(span.clone()).await;
+    span.record("outcome", done.as_ref().map_or_else(|error| name(error.kind()), |_| "ok"));
+    done
+}
+
+fn size_bytes(commit: &Commit) -> usize {
+    let size = |step: &Step| match step {
+        Step::Event(event) => event.data.get().len(),
+        _ => 0,
+    };
+    commit.steps.iter().map(size).sum()
+}
+
+#[async_trait]
+impl SessionStore for S3Store {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let bytes = size_bytes(&commit);
+        let span = info_span!("store.commit", store = "s3", session = %commit.session, events = Empty, bytes, outcome = Empty);
+        let noted = span.clone();
+        let work = async {
+            let done = self.tenant.commit(commit).await?;
+            noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
+            Ok(done)
+        };
+        observed(span, work).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
+        let until = self.bucket.deadline();
+        observed(span, async { self.tenant.existing(id, until).await.map(|(_, record)| record) }).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let span = info_span!("store.read", store = "s3", session = %id, events = Empty, bytes = Empty, outcome = Empty);
+        let noted = span.clone();
+        let work = async {
+            let page = self.tenant.read(id, &read).await?;
+            noted.record("events", page.events.len());
+            noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
+            Ok(page)
+        };
+        observed(span, work).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
+        observed(span, self.tenant.list(&query)).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let span = info_span!("store.purge", store = "s3", session = %purge.session, outcome = Empty);
+        observed(span, self.tenant.purge(&purge)).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.beat", store = "s3", session = %id, outcome = Empty);
+        observed(span, self.tenant.beat(id, epoch)).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        let span = info_span!("store.pulse", store = "s3", session = %id, outcome = Empty);
+        observed(span, self.tenant.pulse(id, epoch)).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Scope::Network, Durability::PowerLoss)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
+        let work = async {
+            // What this store writes or sees is told at once; what others write is looked for.
+            let mut told = self.tenant.heads.watch();
+            let mut pause = LOOK;
+            loop {
+                let head = self.tenant.existing(id, self.bucket.deadline()).await?.1.head;
+                if head > seen {
+                    return Ok(head);
+                }
+                let known = || self.tenant.heads.get(id).is_some_and(|head| head.head.last > seen);
+                let _ = tokio::time::timeout(pause, told.wait_for(|_| known())).await;
+                pause = (pause * 3 / 2).min(LOOK_MAX);
+            }
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl WorkspaceStore for S3Store {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let span = info_span!("store.load_workspace", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.load_workspace(id)).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        let span =
+            info_span!("store.put_workspace", store = "s3", workspace = %workspace.id, outcome = Empty);
+        observed(span, self.tenant.put_workspace(workspace, expect)).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let span = info_span!("store.touch", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.touch_workspace(id, at)).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
+        observed(span, self.tenant.list_workspaces(&query)).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let span = info_span!("store.delete_workspace", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.delete_workspace(id)).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        let span = info_span!("store.load_config", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.load_config(id)).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        let span = info_span!("store.save_config", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.save_config(id, text, expect)).await
+    }
+}
+
+#[async_trait]
+impl BindingStore for S3Store {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let span = info_span!("store.resolve", store = "s3", outcome = Empty);
+        observed(span, self.tenant.resolve(device)).await
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let span = info_span!("store.bind", store = "s3", workspace = %to, outcome = Empty);
+        observed(span, self.tenant.bind(device, to, expect)).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let span = info_span!("store.unbind", store = "s3", outcome = Empty);
+        observed(span, self.tenant.unbind(device)).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let span = info_span!("store.unbind_workspace", store = "s3", workspace = %id, outcome = Empty);
+        observed(span, self.tenant.unbind_workspace(id)).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
+        observed(span, self.tenant.list_bindings(&query)).await
+    }
+}
+
+#[async_trait]
+impl Tenants for S3Store {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        self.tenant(tenant).into()
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_tenants", store = "s3", outcome = Empty);
+        observed(span, listing::tenants(&self.bucket, &self.prefix, after.as_ref())).await
+    }
+}

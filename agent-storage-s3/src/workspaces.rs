@@ -1,0 +1,155 @@
+//! Workspaces: record and configuration in one object, so that they exist together or not at all.
+
+use agent_core::{
+    ContentHash, Damaged, Error, ErrorKind, Expect, Page, Result, Revision, Timestamp, Workspace,
+    WorkspaceId, WorkspaceQuery,
+};
+
+use crate::keys::last;
+use crate::line::{Line, Tag, push};
+use crate::listing::{each, is_damage};
+use crate::replaced::{Content, Decision};
+use crate::store::Tenant;
+
+/// A workspace as it is stored; `None`: it was deleted.
+#[derive(Clone, Debug)]
+struct Stored(Option<(Workspace, Option<String>)>);
+
+impl Content for Stored {
+    const KIND: &'static str = "workspace";
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let Some((record, config)) = &self.0 else { return };
+        push(out, Tag::Record, &record.to_json());
+        if let Some(config) = config {
+            // Text always has a JSON form.
+            push(out, Tag::Config, &serde_json::to_string(config).unwrap_or_default());
+        }
+    }
+
+    fn read(lines: &[Line]) -> Result<Self, &'static str> {
+        let (record, config) = match lines {
+            [] => return Ok(Self(None)),
+            [record] => (record, None),
+            [record, config] => (record, Some(config)),
+            _ => return Err("has more lines than it should"),
+        };
+        let record = record.json(Tag::Record).and_then(|json| Workspace::from_json(json).ok());
+        let record = record.ok_or("has a damaged record")?;
+        let text = |line: &Line| {
+            let json = line.json(Tag::Config)?;
+            serde_json::from_str::<String>(json).ok()
+        };
+        let config = config.map(|line| text(line).ok_or("has a damaged configuration")).transpose()?;
+        Ok(Self(Some((record, config))))
+    }
+}
+
+fn absent(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+}
+
+/// What is stored for a workspace that must be there.
+fn live(id: WorkspaceId, stored: Option<&Stored>) -> Result<&(Workspace, Option<String>)> {
+    match stored {
+        Some(Stored(Some(live))) => Ok(live),
+        Some(Stored(None)) => Err(Error::new(
+            ErrorKind::Deleted,
+            format!("workspace {id} was deleted; its id is not used again"),
+        )),
+        None => Err(absent(id)),
+    }
+}
+
+impl Tenant {
+    async fn workspace(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+        let stored = self.bucket.load::<Stored>(&self.keys.workspace(id), self.bucket.deadline()).await?;
+        live(id, stored.as_ref()).cloned()
+    }
+
+    pub(crate) async fn load_workspace(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.workspace(id).await.map(|(record, _)| record)
+    }
+
+    pub(crate) async fn put_workspace(&self, new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        new.check()?;
+        let id = new.id;
+        let decide = |stored: Option<&Stored>| {
+            let now = match live(id, stored) {
+                Ok(now) => Some(now),
+                Err(error) if *error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            let mut new = new.clone();
+            new.prepare_put(now.map(|(record, _)| record), expect)?;
+            let config = now.and_then(|(_, config)| config.clone());
+            Ok(Decision::Write(Stored(Some((new.clone(), config))), new))
+        };
+        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+    }
+
+    pub(crate) async fn touch_workspace(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let decide = |stored: Option<&Stored>| {
+            let (record, config) = live(id, stored)?;
+            if record.last_accessed >= at {
+                return Ok(Decision::Leave(()));
+            }
+            let mut record = record.clone();
+            record.last_accessed = at;
+            Ok(Decision::Write(Stored(Some((record, config.clone()))), ()))
+        };
+        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+    }
+
+    pub(crate) async fn delete_workspace(&self, id: WorkspaceId) -> Result<()> {
+        let decide = |stored: Option<&Stored>| match live(id, stored) {
+            Ok(_) => Ok(Decision::Write(Stored(None), ())),
+            Err(error) if *error.kind() == ErrorKind::Deleted => Ok(Decision::Leave(())),
+            Err(error) => Err(error),
+        };
+        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+    }
+
+    pub(crate) async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        self.workspace(id).await.map(|(_, config)| config)
+    }
+
+    pub(crate) async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        ContentHash::check_size(text.as_deref())?;
+        let decide = |stored: Option<&Stored>| {
+            let (record, now) = live(id, stored)?;
+            let what = format_args!("the configuration of workspace {id}");
+            ContentHash::check(expect, now.as_deref(), &what)?;
+            Ok(Decision::Write(Stored(Some((record.clone(), text.clone()))), ()))
+        };
+        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+    }
+
+    pub(crate) async fn list_workspaces(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
+        let keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
+        let read = |key: String| async move {
+            let Ok(id) = last(&key).parse::<WorkspaceId>() else { return Ok(None) };
+            match self.bucket.load::<Stored>(&key, self.bucket.deadline()).await {
+                Ok(stored) => Ok(stored.and_then(|stored| stored.0).map(|(record, _)| Ok(record))),
+                Err(error) if is_damage(&error) => {
+                    Ok(Some(Err(Damaged::new(format!("workspace {id}"), error.to_string()))))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let (mut records, mut damaged) = (Vec::new(), Vec::new());
+        for found in each(keys, read).await? {
+            match found {
+                Ok(record) => records.push(record),
+                Err(bad) => damaged.push(bad),
+            }
+        }
+        damaged.sort();
+        Ok(query.page(records)?.with_damaged(damaged))
+    }
+}
