@@ -1,0 +1,158 @@
+//! The objects, and what each request does to them. No time passes here, and nothing goes wrong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
+use http::StatusCode;
+use md5::{Digest, Md5};
+
+use crate::answer::Answer;
+use crate::listing;
+use crate::request::{Condition, Get, Request};
+
+/// In which ways a store is not what it should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// `If-None-Match: *` is ignored: a PUT always overwrites.
+    pub ignores_if_none_match: bool,
+    /// `If-Match` is ignored: a PUT always overwrites.
+    pub ignores_if_match: bool,
+    /// For so long after a write, a GET answers as before it.
+    pub stale_reads: Option<Duration>,
+    /// LIST answers a page's keys in no order.
+    pub unordered_list: bool,
+    /// `If-Match` is compared literally with the ETag without quotes, as Ceph 16 does.
+    pub wants_bare_etags: bool,
+    /// `If-Match` on a missing key is 412, as with Ceph, and not 404, as with AWS.
+    pub missing_is_precondition: bool,
+    /// LIST answers at most so many keys; 1,000 unless set.
+    pub page_limit: Option<usize>,
+}
+
+/// What is stored under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) body: Bytes,
+    /// With its quotes. Follows from the body alone, as in S3.
+    pub(crate) etag: String,
+    pub(crate) modified: DateTime<Utc>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    pub(crate) quirks: Quirks,
+    objects: BTreeMap<String, Object>,
+    /// For stale reads: what was there before the last write, and when that was.
+    before: BTreeMap<String, (Option<Object>, Duration)>,
+}
+
+/// The MD5 of a body, as S3 makes ETags: two equal bodies have equal ETags.
+pub(crate) fn md5(body: &[u8]) -> String {
+    Md5::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Bucket {
+    pub(crate) fn get(&self, key: &str) -> Option<&Bytes> {
+        self.objects.get(key).map(|object| &object.body)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.objects.keys()
+    }
+
+    pub(crate) fn put(&mut self, key: String, body: Bytes, now: Duration) {
+        let object = Object { etag: format!("\"{}\"", md5(&body)), body, modified: server_time(now) };
+        self.replace(key, Some(object), now);
+    }
+
+    pub(crate) fn remove(&mut self, key: &str, now: Duration) {
+        self.replace(key.to_owned(), None, now);
+    }
+
+    /// Does what the request asks for, at so long after the start.
+    pub(crate) fn apply(&mut self, request: Request, now: Duration) -> Answer {
+        match request {
+            Request::Get(get) => self.read(&get, now),
+            Request::Put { key, body, condition } => {
+                if let Some(refusal) = condition.and_then(|condition| self.refusal(&key, &condition)) {
+                    return refusal;
+                }
+                self.put(key.clone(), body, now);
+                self.objects.get(&key).map_or_else(missing, Answer::stored)
+            }
+            Request::Delete { key } => {
+                self.remove(&key, now);
+                Answer::done(StatusCode::NO_CONTENT)
+            }
+            Request::DeleteMany { keys } => {
+                keys.iter().for_each(|key| self.remove(key, now));
+                Answer::deleted(&keys)
+            }
+            Request::List(list) => Answer::page(&listing::page(&self.objects, &list, &self.quirks)),
+            Request::Unknown(_) => Answer::error(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+        }
+    }
+
+    fn replace(&mut self, key: String, object: Option<Object>, now: Duration) {
+        let old = match object {
+            Some(object) => self.objects.insert(key.clone(), object),
+            None => self.objects.remove(&key),
+        };
+        if self.quirks.stale_reads.is_some() {
+            self.before.insert(key, (old, now));
+        }
+    }
+
+    /// Why a conditional PUT is not done.
+    fn refusal(&self, key: &str, condition: &Condition) -> Option<Answer> {
+        let failed = || Some(Answer::error(StatusCode::PRECONDITION_FAILED, "PreconditionFailed"));
+        match (condition, self.objects.get(key)) {
+            (Condition::Absent, Some(_)) if !self.quirks.ignores_if_none_match => failed(),
+            (Condition::Matches(_), None) if !self.quirks.ignores_if_match => {
+                if self.quirks.missing_is_precondition { failed() } else { Some(missing()) }
+            }
+            (Condition::Matches(wanted), Some(object))
+                if !self.quirks.ignores_if_match && !self.matches(object, wanted) =>
+            {
+                failed()
+            }
+            _ => None,
+        }
+    }
+
+    fn matches(&self, object: &Object, wanted: &str) -> bool {
+        let bare = object.etag.trim_matches('"');
+        if self.quirks.wants_bare_etags { bare == wanted } else { bare == wanted.trim_matches('"') }
+    }
+
+    fn read(&self, get: &Get, now: Duration) -> Answer {
+        let current = self.objects.get(&get.key);
+        let object = match (self.before.get(&get.key), self.quirks.stale_reads) {
+            (Some((old, written)), Some(stale)) if now < *written + stale => old.as_ref(),
+            _ => current,
+        };
+        let Some(object) = object else { return missing() };
+        if get.if_match.as_ref().is_some_and(|wanted| !self.matches(object, wanted)) {
+            return Answer::error(StatusCode::PRECONDITION_FAILED, "PreconditionFailed");
+        }
+        if get.if_none_match.as_ref().is_some_and(|unwanted| self.matches(object, unwanted)) {
+            return Answer::not_modified(object);
+        }
+        match get.range.map(|range| range.of(object.body.len())) {
+            None => Answer::object(object, None, get.head),
+            Some(Some(part)) => Answer::object(object, Some(part), get.head),
+            Some(None) => Answer::error(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange"),
+        }
+    }
+}
+
+fn missing() -> Answer {
+    Answer::error(StatusCode::NOT_FOUND, "NoSuchKey")
+}
+
+/// The server's clock.
+fn server_time(now: Duration) -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + TimeDelta::days(20_500) + TimeDelta::from_std(now).unwrap_or_default()
+}

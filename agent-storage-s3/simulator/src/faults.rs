@@ -1,0 +1,141 @@
+//! What can go wrong with a request, and how often it does.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::seeded::Seeded;
+use crate::trace::Op;
+
+/// What goes wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// No connection; nothing is sent.
+    Refused,
+    /// 503 SlowDown; nothing is done.
+    Busy,
+    /// 429; nothing is done.
+    Throttled,
+    /// 403 ExpiredToken; nothing is done.
+    Forbidden,
+    /// 409 to a conditional PUT: another one was under way. Nothing is done.
+    Conflict,
+    /// 500; nothing is done.
+    ErrorBefore,
+    /// 500; it is done.
+    ErrorAfter,
+    /// The connection breaks before it is done.
+    ResetBefore,
+    /// The connection breaks after it is done, before the answer.
+    ResetAfter,
+    /// No answer in the client's time; nothing is done.
+    TimeoutBefore,
+    /// No answer in the client's time; it is done.
+    TimeoutAfter,
+    /// No answer, for ever: the client has to give up by itself. It is done.
+    Hang,
+    /// The connection breaks or the time runs out, and it is done up to ten minutes later.
+    Late,
+    /// It is done twice, and the second answer is the one that arrives.
+    Duplicate,
+    /// It is done and answered, and done once more up to ten minutes later.
+    Echo,
+    /// The body of the answer breaks off.
+    Truncated,
+    /// The body of the answer comes in drips.
+    Drip,
+}
+
+impl Fault {
+    /// Every one.
+    pub const ALL: [Self; 17] = [
+        Self::Refused,
+        Self::Busy,
+        Self::Throttled,
+        Self::Forbidden,
+        Self::Conflict,
+        Self::ErrorBefore,
+        Self::ErrorAfter,
+        Self::ResetBefore,
+        Self::ResetAfter,
+        Self::TimeoutBefore,
+        Self::TimeoutAfter,
+        Self::Hang,
+        Self::Late,
+        Self::Duplicate,
+        Self::Echo,
+        Self::Truncated,
+        Self::Drip,
+    ];
+
+    /// Whether a request of this kind can meet it.
+    pub const fn strikes(self, op: Op) -> bool {
+        match self {
+            Self::Conflict => op.is_conditional(),
+            Self::Late | Self::Duplicate | Self::Echo => op.writes(),
+            Self::Truncated | Self::Drip => matches!(op, Op::Get | Op::List),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// How often what goes wrong, and how long things take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// The chances of a request to meet a fault, in a thousand.
+    pub per_mille: u32,
+    /// The faults to draw from; one that is named twice is drawn twice as often.
+    pub faults: Vec<Fault>,
+    /// The shortest and the longest time that a request takes to the store, and its answer back.
+    pub latency: (Duration, Duration),
+    /// How late a late request lands, at most.
+    pub latest: Duration,
+    /// After this the client's HTTP library gives up.
+    pub timeout: Duration,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong and nothing takes time.
+    pub const fn quiet() -> Self {
+        Self {
+            per_mille: 0,
+            faults: Vec::new(),
+            latency: (Duration::ZERO, Duration::ZERO),
+            latest: Duration::from_secs(600),
+            timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// Nothing goes wrong, and a request takes from 4 to 80 ms.
+    pub const fn healthy() -> Self {
+        let mut plan = Self::quiet();
+        plan.latency = (Duration::from_millis(2), Duration::from_millis(40));
+        plan
+    }
+
+    /// So many requests in a thousand meet a fault, all faults equally often.
+    pub fn hostile(per_mille: u32) -> Self {
+        Self { per_mille, faults: Fault::ALL.to_vec(), ..Self::healthy() }
+    }
+
+    /// Draws from these faults only.
+    #[must_use]
+    pub fn with_faults(mut self, faults: impl Into<Vec<Fault>>) -> Self {
+        self.faults = faults.into();
+        self
+    }
+
+    pub(crate) fn draw(&self, seeded: &mut Seeded, op: Op) -> Option<Fault> {
+        if self.per_mille == 0 || !seeded.chance(self.per_mille) {
+            return None;
+        }
+        let possible: Vec<_> = self.faults.iter().copied().filter(|fault| fault.strikes(op)).collect();
+        let at = usize::try_from(seeded.below(possible.len() as u64)).unwrap_or(0);
+        possible.get(at).copied()
+    }
+}

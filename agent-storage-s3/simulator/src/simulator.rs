@@ -1,0 +1,223 @@
+//! The bucket, its state of health, and what has been asked of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::bucket::{Bucket, Quirks, md5};
+use crate::faults::{Fault, FaultPlan};
+use crate::request::{Condition, Request};
+use crate::seeded::Seeded;
+use crate::service::Connector;
+use crate::trace::{Counts, Entry, Op};
+
+/// An in-memory S3 with one bucket, whatever it is called. Cheap to clone; all clones are one store.
+#[derive(Clone)]
+pub struct Simulator(Arc<Mutex<World>>);
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator").finish_non_exhaustive()
+    }
+}
+
+struct World {
+    bucket: Bucket,
+    plan: FaultPlan,
+    script: VecDeque<(Op, Fault)>,
+    cut_off: Vec<Arc<str>>,
+    seeded: Seeded,
+    start: Option<Instant>,
+    entries: Vec<Entry>,
+    fired: BTreeMap<Fault, u64>,
+}
+
+/// What is to become of a request.
+#[derive(Debug)]
+pub(crate) struct Fate {
+    /// Which entry of the log it is.
+    pub(crate) number: usize,
+    pub(crate) fault: Option<Fault>,
+    /// How long it takes to the store.
+    pub(crate) there: Duration,
+    /// How long the answer takes back.
+    pub(crate) back: Duration,
+    /// How much later it lands, where it is late.
+    pub(crate) late: Duration,
+    /// When the client's library gives up.
+    pub(crate) timeout: Duration,
+    /// For what else is drawn by lot.
+    pub(crate) lot: u64,
+}
+
+impl Simulator {
+    /// An empty store in good health. All that is ever drawn by lot follows from the seed.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(World {
+            bucket: Bucket::default(),
+            plan: FaultPlan::quiet(),
+            script: VecDeque::new(),
+            cut_off: Vec::new(),
+            seeded: Seeded::new(seed),
+            start: None,
+            entries: Vec::new(),
+            fired: BTreeMap::new(),
+        })))
+    }
+
+    /// This, as a store that is not what it should be.
+    #[must_use]
+    pub fn with_quirks(self, quirks: Quirks) -> Self {
+        self.world().bucket.quirks = quirks;
+        self
+    }
+
+    /// What a client named `client` is given in place of its HTTP library.
+    pub fn connector(&self, client: &str) -> Connector {
+        Connector::new(self.clone(), client.into())
+    }
+
+    /// From now on requests fare by `plan`. What is on its way stays on its way.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.world().plan = plan;
+    }
+
+    /// The next request of the kind `op` meets this fault; those named first come first. Goes before the plan.
+    pub fn next(&self, op: Op, fault: Fault) {
+        self.world().script.push_back((op, fault));
+    }
+
+    /// While a client is cut off, its requests get no connection. What is on its way stays on its way.
+    pub fn cut_off(&self, client: &str, cut: bool) {
+        let mut world = self.world();
+        world.cut_off.retain(|name| **name != *client);
+        if cut {
+            world.cut_off.push(client.into());
+        }
+    }
+
+    /// The body stored under a key.
+    pub fn object(&self, key: &str) -> Option<Bytes> {
+        self.world().bucket.get(key).cloned()
+    }
+
+    /// Every key, in order.
+    pub fn keys(&self) -> Vec<String> {
+        self.world().bucket.keys().cloned().collect()
+    }
+
+    /// Stores an object behind every client's back.
+    pub fn put_object(&self, key: &str, body: impl Into<Bytes>) {
+        let mut world = self.world();
+        let now = world.now();
+        world.bucket.put(key.to_owned(), body.into(), now);
+    }
+
+    /// Removes an object behind every client's back.
+    pub fn remove_object(&self, key: &str) {
+        let mut world = self.world();
+        let now = world.now();
+        world.bucket.remove(key, now);
+    }
+
+    /// Every request so far, in the order in which they left.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.world().entries.clone()
+    }
+
+    /// How many requests of each kind there were.
+    pub fn counts(&self) -> Counts {
+        Counts::of(self.world().entries.iter())
+    }
+
+    /// How many there were after the first `from` requests; for what one operation costs.
+    pub fn counts_since(&self, from: usize) -> Counts {
+        Counts::of(self.world().entries.iter().skip(from))
+    }
+
+    /// How many requests there were.
+    pub fn requests(&self) -> usize {
+        self.world().entries.len()
+    }
+
+    /// How often each fault has struck.
+    pub fn fired(&self) -> BTreeMap<Fault, u64> {
+        self.world().fired.clone()
+    }
+
+    /// Every request and its fate, one a line: two runs of one seed are equal to the byte.
+    pub fn trace(&self) -> String {
+        let world = self.world();
+        world.entries.iter().fold(String::new(), |mut text, entry| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{entry}");
+            text
+        })
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs a request that is about to leave, and says what is to become of it.
+    pub(crate) fn decide(&self, client: &Arc<str>, request: &Request) -> Fate {
+        let mut world = self.world();
+        let op = request.op();
+        let cut = world.cut_off.contains(client);
+        let scripted = world.script.iter().position(|(planned, _)| *planned == op);
+        let fault = match scripted.and_then(|at| world.script.remove(at)) {
+            Some((_, fault)) => Some(fault),
+            None if cut => Some(Fault::Refused),
+            None => {
+                let World { plan, seeded, .. } = &mut *world;
+                plan.draw(seeded, op)
+            }
+        };
+        fault.into_iter().for_each(|fault| *world.fired.entry(fault).or_default() += 1);
+        let at = world.now();
+        let etag = match request {
+            Request::Put { condition: Some(Condition::Matches(etag)), .. } => Some(etag.clone()),
+            _ => None,
+        };
+        let sent = request.body().map(|body| (body.len(), md5(body)));
+        let (client, target) = (client.clone(), request.target());
+        world.entries.push(Entry { at, client, op, target, etag, sent, fault, done: Vec::new() });
+        let number = world.entries.len() - 1;
+        let World { plan, seeded, .. } = &mut *world;
+        let (low, high) = plan.latency;
+        Fate {
+            number,
+            fault,
+            there: seeded.between(low, high),
+            back: seeded.between(low, high),
+            late: seeded.between(Duration::from_secs(1), plan.latest),
+            timeout: plan.timeout,
+            lot: seeded.next_u64(),
+        }
+    }
+
+    /// Carries a request out.
+    pub(crate) fn carry_out(&self, number: usize, request: Request) -> Answer {
+        let mut world = self.world();
+        let now = world.now();
+        let answer = world.bucket.apply(request, now);
+        let status = answer.status.as_u16();
+        if let Some(entry) = world.entries.get_mut(number) {
+            entry.done.push((now, status));
+        }
+        answer
+    }
+}
+
+impl World {
+    /// The time since the first request.
+    fn now(&mut self) -> Duration {
+        self.start.get_or_insert_with(Instant::now).elapsed()
+    }
+}

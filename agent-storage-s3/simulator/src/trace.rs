@@ -1,0 +1,138 @@
+//! What was asked and what became of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::faults::Fault;
+
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// GET of an object or a part of it.
+    Get,
+    /// HEAD
+    Head,
+    /// PUT without a condition.
+    Put,
+    /// PUT with `If-None-Match: *`.
+    Create,
+    /// PUT with `If-Match`.
+    Update,
+    /// DELETE, of one object or several.
+    Delete,
+    /// A page of LIST.
+    List,
+    /// What the simulator does not know; it answers 405.
+    Unknown,
+}
+
+impl Op {
+    /// Whether it changes what is stored.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Put | Self::Create | Self::Update | Self::Delete)
+    }
+
+    /// Whether it is a PUT with a condition.
+    pub const fn is_conditional(self) -> bool {
+        matches!(self, Self::Create | Self::Update)
+    }
+}
+
+/// One request, in the order in which they left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it left, after the simulator's start.
+    pub at: Duration,
+    /// The name of the connector that sent it.
+    pub client: Arc<str>,
+    /// What it is.
+    pub op: Op,
+    /// Its key, or what is listed.
+    pub target: String,
+    /// The condition of an [`Op::Update`]: the ETag as it came.
+    pub etag: Option<String>,
+    /// Bytes sent, and their MD5 where there are any.
+    pub sent: Option<(usize, String)>,
+    /// What went wrong with it.
+    pub fault: Option<Fault>,
+    /// When it was carried out, and the store's answer; the client may have seen another, or none. Twice where it was
+    /// carried out twice; not at all where it got lost, or is still on its way.
+    pub done: Vec<(Duration, u16)>,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9.3} {} {:?} {}", self.at.as_secs_f64(), self.client, self.op, self.target)?;
+        if let Some(etag) = &self.etag {
+            write!(f, " if {etag}")?;
+        }
+        if let Some((bytes, md5)) = &self.sent {
+            write!(f, " {bytes} B {md5}")?;
+        }
+        if let Some(fault) = self.fault {
+            write!(f, " {fault}")?;
+        }
+        for (at, status) in &self.done {
+            write!(f, " -> {status} at {:.3}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// How many requests of each kind there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// GET, of the whole or a part.
+    pub get: usize,
+    /// HEAD
+    pub head: usize,
+    /// PUT, with a condition or without.
+    pub put: usize,
+    /// DELETE, of one or of several.
+    pub delete: usize,
+    /// Pages of LIST.
+    pub list: usize,
+}
+
+impl Counts {
+    pub(crate) fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
+        let mut counts = Self::default();
+        for entry in entries {
+            match entry.op {
+                Op::Get => counts.get += 1,
+                Op::Head => counts.head += 1,
+                Op::Put | Op::Create | Op::Update => counts.put += 1,
+                Op::Delete => counts.delete += 1,
+                Op::List => counts.list += 1,
+                Op::Unknown => {}
+            }
+        }
+        counts
+    }
+
+    /// All of them.
+    pub const fn total(&self) -> usize {
+        self.get + self.head + self.put + self.delete + self.list
+    }
+}
+
+impl fmt::Display for Counts {
+    /// As in `1 LIST + 1 GET + 2 PUT`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.list, "LIST"),
+            (self.head, "HEAD"),
+            (self.get, "GET"),
+            (self.put, "PUT"),
+            (self.delete, "DELETE"),
+        ];
+        let parts: Vec<_> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        f.write_str(if parts.is_empty() { "none" } else { "" })?;
+        f.write_str(&parts.join(" + "))
+    }
+}
