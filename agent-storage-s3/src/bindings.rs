@@ -12,9 +12,9 @@ use crate::store::Tenant;
 
 /// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Stored {
-    device: DeviceId,
-    workspace: Option<WorkspaceId>,
+pub(crate) struct Stored {
+    pub(crate) device: DeviceId,
+    pub(crate) workspace: Option<WorkspaceId>,
 }
 
 impl Content for Stored {

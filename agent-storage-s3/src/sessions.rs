@@ -132,7 +132,7 @@ impl Tenant {
                     self.void(id, until).await?;
                     let first = self.slot(id, Slot::FIRST, until).await?;
                     return match first.filter(|first| first.head.commit == commit.id) {
-                        Some(_) => Ok(planned.committed()),
+                        Some(_) => Ok(landed(planned, true)),
                         None => Err(parent_deleted(parent)),
                     };
                 }
@@ -152,7 +152,8 @@ impl Tenant {
             match self.whose(id, slot, commit.id, now.as_ref(), doubt)? {
                 Whose::Mine => {
                     self.won(id, slot, &body)?;
-                    return Ok(planned.committed());
+                    // Where no attempt of this call was in doubt, another call's was the one that landed.
+                    return Ok(landed(planned, !doubt));
                 }
                 Whose::Other(entry) => {
                     self.heads.note(id, &entry);
@@ -281,6 +282,13 @@ impl Tenant {
         });
         Ok(Pulse::new(beat.unwrap_or(0), false))
     }
+}
+
+/// The answer for a commit that turned out to have landed.
+fn landed(planned: Plan, replayed: bool) -> Committed {
+    let mut done = planned.committed();
+    done.replayed = replayed;
+    done
 }
 
 /// Whose a slot is that could not be won.

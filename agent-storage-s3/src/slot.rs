@@ -303,3 +303,7 @@ pub(crate) fn newer(object: &str, format: u32) -> Error {
         format!("{object} is of format {format}, and this version reads up to {FORMAT}; update the library"),
     )
 }
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

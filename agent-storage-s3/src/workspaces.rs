@@ -13,7 +13,7 @@ use crate::store::Tenant;
 
 /// A workspace as it is stored; `None`: it was deleted.
 #[derive(Clone, Debug)]
-struct Stored(Option<(Workspace, Option<String>)>);
+pub(crate) struct Stored(pub(crate) Option<(Workspace, Option<String>)>);
 
 impl Content for Stored {
     const KIND: &'static str = "workspace";

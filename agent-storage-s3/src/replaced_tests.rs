@@ -1,0 +1,76 @@
+//! What objects that are replaced look like, byte for byte, and that damage to one is never taken for another content.
+
+use std::path::Path;
+
+use agent_core::{Effects, ErrorKind, Workspace, WorkspaceId};
+
+use super::*;
+use crate::bindings::Stored as StoredBinding;
+use crate::workspaces::Stored as StoredWorkspace;
+
+fn header(kind: &str, name: &str, writes: u64) -> Header {
+    let recent = (1..writes).map(|n| format!("{n:032x}")).collect();
+    Header { format: FORMAT, kind: kind.to_owned(), name: name.to_owned(), writes, recent, lines: 0 }
+}
+
+fn objects() -> [(&'static str, &'static str, Bytes); 4] {
+    let effects = Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap());
+    let id = WorkspaceId::DEFAULT;
+    let record = Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
+    let live = StoredWorkspace(Some((record, Some("provider = \"gemini\"\n".to_owned()))));
+    let write = "0123456789abcdef0123456789abcdef";
+    let binding = |workspace| StoredBinding { device: "laptop \"2\"".parse().unwrap(), workspace };
+    let hash = "84a1";
+    [
+        ("workspace", "default", encode(header("workspace", "default", 20), write, &live)),
+        (
+            "workspace-deleted",
+            "default",
+            encode(header("workspace", "default", 2), write, &StoredWorkspace(None)),
+        ),
+        ("binding", hash, encode(header("binding", hash, 1), write, &binding(Some(id)))),
+        ("binding-unbound", hash, encode(header("binding", hash, 2), write, &binding(None))),
+    ]
+}
+
+fn readable(name: &str, key: &str, bytes: Bytes) -> Result<String> {
+    let object = Object { bytes, tag: String::new() };
+    Ok(if name.starts_with("workspace") {
+        format!("{:?}", decode::<StoredWorkspace>(key, &object)?.content)
+    } else {
+        format!("{:?}", decode::<StoredBinding>(key, &object)?.content)
+    })
+}
+
+/// N16: the bytes of format 1. What was written once is read for ever, so that these files are never changed.
+#[test]
+fn n16_golden_replaced_objects() {
+    for (name, key, bytes) in objects() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("1").join(name);
+        if std::env::var_os("WRITE_GOLDEN").is_some() {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        let known = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&known), "{name}");
+        readable(name, key, bytes).unwrap();
+    }
+}
+
+/// X05, A04, A16: no flipped byte, and no cut, shows another content; each is `Corrupt`.
+#[test]
+fn x05_a04_a16_no_damage_shows_another_content() {
+    for (name, key, bytes) in objects() {
+        let damaged = (0..bytes.len()).map(|at| {
+            let mut bad = bytes.to_vec();
+            bad[at] ^= 1;
+            Bytes::from(bad)
+        });
+        let cut = (0..bytes.len()).map(|at| bytes.slice(..at));
+        for (n, bad) in damaged.chain(cut).enumerate() {
+            let error = readable(name, key, bad).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "{name}, {n}: {error}");
+        }
+        let error = readable(name, "elsewhere", bytes).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{name}");
+    }
+}

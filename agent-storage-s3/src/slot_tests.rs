@@ -1,0 +1,199 @@
+//! What objects look like, byte for byte, and that windows carry all of a log, whatever its commits are.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use agent_core::{
+    Commit, Effects, Event, LeaseRequest, NewEvent, NewSession, Plan, Reason, RunEnd, Seq, SessionId,
+    Trigger, WorkspaceId, plan,
+};
+
+use super::*;
+
+/// The slots of one session, written as the store writes them.
+struct Log {
+    effects: Effects,
+    id: SessionId,
+    slots: BTreeMap<Slot, Bytes>,
+    head: Option<Entry>,
+    events: Vec<Event>,
+}
+
+impl Log {
+    fn new(seed: u64) -> Self {
+        let effects = Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap());
+        let id = effects.new_session_id();
+        let mut log = Self { effects, id, slots: BTreeMap::new(), head: None, events: Vec::new() };
+        let new = NewSession::new(id, WorkspaceId::DEFAULT);
+        log.commit(&Commit::create(&log.effects, new));
+        log
+    }
+
+    fn seal(&self) -> Commit {
+        Commit::seal(&self.effects, self.id, self.head.as_ref().unwrap().head.last)
+    }
+
+    fn commit(&mut self, commit: &Commit) {
+        let now = self.head.as_ref().and_then(|head| head.record.as_ref());
+        let Plan::Write { events, after, .. } = plan(now, commit).unwrap() else {
+            panic!("nothing to write")
+        };
+        let slot = self.head.as_ref().map_or(Slot::FIRST, Entry::next);
+        let body = Entry::encode(self.head.as_ref(), commit.id, &events, &after);
+        self.head = Some(Entry::parse(&body, self.id, slot).unwrap());
+        assert!(self.head.as_ref().unwrap().is_whole());
+        assert_eq!(self.slots.insert(slot, body), None, "a slot is taken once");
+        self.events.extend(events);
+    }
+
+    fn say(&mut self, texts: impl IntoIterator<Item = usize>) {
+        let events = texts.into_iter().map(|size| NewEvent::user_message("x".repeat(size)));
+        let commit = self.seal().events(events);
+        self.commit(&commit);
+    }
+
+    fn slot(&self, slot: Slot) -> Entry {
+        Entry::parse(&self.slots[&slot], self.id, slot).unwrap()
+    }
+
+    /// All events, read as the store reads them: from window to window, and large ones from where they lie.
+    fn read(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut entry = self.head.clone().unwrap();
+        loop {
+            for seq in (entry.head.window.get()..=entry.last().get()).rev().map(Seq::new) {
+                events.push(match entry.event(seq).unwrap() {
+                    Found::Event(event) => event,
+                    Found::Elsewhere(place) => {
+                        let start = usize::try_from(place.offset).unwrap();
+                        let end = start + usize::try_from(place.bytes).unwrap();
+                        let raw = self.slots[&place.slot].slice(start..end);
+                        event(&Line { raw, offset: place.offset }, seq).unwrap()
+                    }
+                });
+            }
+            let Some(previous) = entry.head.previous else { break };
+            entry = self.slot(previous);
+        }
+        events.reverse();
+        events
+    }
+}
+
+/// N16: the bytes of format 1. What was written once is read for ever, so that these files are never changed.
+#[test]
+fn n16_golden_objects() {
+    let mut log = Log::new(1);
+    let run = log.effects.new_run_id();
+    let begin = log
+        .seal()
+        .event(NewEvent::user_message("안녕"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("golden", run)));
+    log.commit(&begin);
+    let end = log
+        .seal()
+        .fence(run, agent_core::Epoch::new(1))
+        .event(NewEvent::agent_message("Hello.\n"))
+        .event(NewEvent::agent_message("long ".repeat(2000)))
+        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    log.commit(&end);
+    log.say([3]);
+    let deleted = log.seal().trigger(Trigger::Delete(Reason::UserDeleted));
+    log.commit(&deleted);
+    for (slot, bytes) in &log.slots {
+        golden(&format!("commit-{}", slot.0), bytes);
+    }
+    let last = log.slot(Slot(6));
+    let purged = Head { kind: Kind::Purged, kept: Some(Seq::new(2)), removed: true, ..last.head.clone() };
+    golden("purged", &last.encode_cut(&purged));
+    let middle = log.slot(Slot(3));
+    golden("cut", &middle.encode_cut(&Head { kept: Some(Seq::new(3)), ..middle.head.clone() }));
+    golden("stub", &Entry::encode_bare(&Head { kind: Kind::Stub, ..middle.head }, None));
+    assert_eq!(log.read(), log.events);
+}
+
+fn golden(name: &str, bytes: &Bytes) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("1").join(name);
+    if std::env::var_os("WRITE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let known = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(String::from_utf8_lossy(bytes), String::from_utf8_lossy(&known), "{name}");
+}
+
+/// O02, X04: whatever the sizes of commits and events are, the windows carry all of the log, each object stays bounded, and
+/// no window ends early.
+#[test]
+fn o02_x04_windows_carry_all_of_the_log() {
+    for seed in 0..40 {
+        let mut log = Log::new(seed);
+        let sizes = [0, 10, 300, 5_000, 7_900, 8_100, 9_000, 40_000];
+        for _ in 0..40 {
+            let pick = |most: u64| usize::try_from(log.effects.random_u64() % most).unwrap();
+            let count = if pick(8) == 0 { 100 } else { 1 + pick(6) };
+            let texts: Vec<_> = (0..count).map(|_| sizes[pick(8)]).collect();
+            log.say(texts);
+            let head = log.head.as_ref().unwrap();
+            let own: u64 = head.window.iter().rev().take(count).map(Line::size).sum();
+            assert!((head.size as u64) < own + WINDOW_BYTES + (64 << 10), "{} for {own}", head.size);
+            // So the last 50 events are mostly in the newest object, and else in the one that it names.
+            if let Some(previous) = head.head.previous {
+                assert!(log.slot(previous).closes());
+            }
+        }
+        assert_eq!(log.read(), log.events, "seed {seed}");
+    }
+}
+
+/// X05, A30: no flipped byte of an object shows another text: it is found, in the header, the record or the event.
+#[test]
+fn a30_x05_no_flipped_byte_shows_another_text() {
+    let mut log = Log::new(3);
+    log.say([5, 6]);
+    let slot = log.head.as_ref().unwrap().head.slot;
+    let bytes = log.slots[&slot].clone();
+    let good = log.head.clone().unwrap();
+    for at in 0..bytes.len() {
+        let mut bad = bytes.to_vec();
+        bad[at] ^= 1;
+        let Ok(entry) = Entry::parse(&bad.into(), log.id, slot) else { continue };
+        assert_eq!((&entry.head, &entry.record), (&good.head, &good.record), "byte {at}");
+        let found = |entry: &Entry| -> Vec<_> {
+            (1..=3)
+                .map(|seq| match entry.event(Seq::new(seq)) {
+                    Ok(Found::Event(event)) => Some(event),
+                    _ => None,
+                })
+                .collect()
+        };
+        let (was, is) = (found(&good), found(&entry));
+        assert_ne!(was, is, "byte {at} is part of an event");
+        assert!(was.iter().zip(&is).all(|(was, is)| is.is_none() || was == is), "byte {at}");
+    }
+}
+
+/// Slots sort by their number, the greatest first, up to the greatest that there can be.
+#[test]
+fn slots_list_the_newest_first() {
+    let numbers = [0, 1, 2, 9, 10, 99_999, u64::MAX - 1, u64::MAX];
+    for pair in numbers.windows(2) {
+        assert!(Slot(pair[0]).name() > Slot(pair[1]).name());
+    }
+    for number in numbers {
+        assert_eq!(Slot::parse(&Slot(number).name()), Some(Slot(number)));
+    }
+    assert_eq!(Slot::parse("00000000000000000000"), None);
+    assert_eq!(Slot::parse("x"), None);
+}
+
+/// F09: an object of a newer format is refused by name, whatever else its header says.
+#[test]
+fn f09_newer_formats_are_refused_by_name() {
+    let id = Log::new(1).id;
+    let mut bytes = Vec::new();
+    push(&mut bytes, Tag::Head, r#"{"format":2,"kind":"something"}"#);
+    let error = Entry::parse(&bytes.into(), id, Slot::FIRST).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("format 2"), "{error}");
+}
