@@ -6,6 +6,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tracing::{Instrument, debug, instrument};
 
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::holdings::Documents;
 use crate::id::{Epoch, Seq, SessionId};
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
@@ -315,6 +316,12 @@ impl SessionHandle {
     /// Those of the store.
     pub async fn set_system_prompt(&self, text: &str) -> Result<()> {
         self.commit(|commit| commit.event(NewEvent::system_prompt(text))).await.map(drop)
+    }
+
+    /// The session's documents: its notes, memory blocks, checkpoint. No I/O.
+    pub fn documents(&self) -> Documents {
+        let sessions = self.runtime.storage.sessions.clone();
+        Documents::new(sessions, self.runtime.effects().clone(), self.id)
     }
 
     /// Changes what is said of the session, whatever was said before.

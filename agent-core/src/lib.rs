@@ -10,6 +10,7 @@ mod effects;
 mod error;
 #[cfg(feature = "runtime")]
 mod handle;
+pub mod holdings;
 mod id;
 mod in_memory;
 mod json;
@@ -42,11 +43,11 @@ pub use runtime::{
 pub use session::plan::{Plan, plan};
 pub use session::{
     Access, ActionId, ActionKind, Actor, Attributes, Body, CallId, Capabilities, Commit, Committed,
-    Consistency, Counts, Decision, Durability, Event, EventPage, EventType, Expect, Failure, Labels, Lease,
-    LeaseRequest, Lineage, Message, NewEvent, NewSession, Origin, Patch, PendingAction, Pulse, Purge, Purged,
-    ReadEvents, Reason, References, Resource, Role, RunEnd, Scope, Session, SessionQuery, SessionState,
-    SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step, SystemMessage, Title,
-    ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Wake,
+    Consistency, Counts, Decision, DocumentHead, DocumentWritten, Durability, Event, EventPage, EventType,
+    Expect, Failure, Labels, Lease, LeaseRequest, Lineage, Message, NewEvent, NewSession, Origin, Patch,
+    PendingAction, Pulse, Purge, Purged, ReadEvents, Reason, References, Resource, Role, RunEnd, Scope,
+    Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step,
+    SystemMessage, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Wake,
 };
 pub use storage::{Storage, Tenants};
 pub use workspace::{

@@ -6,6 +6,7 @@ use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{SessionId, check_text};
 use crate::json::{RawFields, RawJson};
+use crate::session::document::DocumentWritten;
 use crate::session::event::{EventType, NewEvent};
 use crate::session::record::{ActionId, CallId, Created, Patch, SpanId, Status};
 use crate::session::state::words;
@@ -48,6 +49,8 @@ pub enum Body {
     SessionStatusIdle(Note),
     /// `session.updated`
     SessionUpdated(Patch),
+    /// `session.document_written`
+    SessionDocumentWritten(DocumentWritten),
     /// `session.history_cleared`
     SessionHistoryCleared(Note),
     /// `session.wake_scheduled`
@@ -342,6 +345,7 @@ impl Body {
             "session.status_changed" => Self::SessionStatusChanged(data.to()?),
             "session.status_idle" => Self::SessionStatusIdle(data.to()?),
             "session.updated" => Self::SessionUpdated(data.to()?),
+            "session.document_written" => Self::SessionDocumentWritten(data.to()?),
             "session.history_cleared" => Self::SessionHistoryCleared(data.to()?),
             "session.wake_scheduled" => Self::SessionWakeScheduled(data.to()?),
             "session.child_created" => Self::SessionChildCreated(data.to()?),
@@ -370,6 +374,7 @@ impl Body {
             Self::SessionStatusChanged(_) => EventType::SESSION_STATUS_CHANGED,
             Self::SessionStatusIdle(_) => EventType::SESSION_STATUS_IDLE,
             Self::SessionUpdated(_) => EventType::SESSION_UPDATED,
+            Self::SessionDocumentWritten(_) => EventType::SESSION_DOCUMENT_WRITTEN,
             Self::SessionHistoryCleared(_) => EventType::SESSION_HISTORY_CLEARED,
             Self::SessionWakeScheduled(_) => EventType::SESSION_WAKE_SCHEDULED,
             Self::SessionChildCreated(_) => EventType::SESSION_CHILD_CREATED,
@@ -395,6 +400,7 @@ impl Body {
             | Self::SessionStatusIdle(body)
             | Self::SessionHistoryCleared(body) => RawJson::of(body),
             Self::SessionUpdated(body) => RawJson::of(body),
+            Self::SessionDocumentWritten(body) => RawJson::of(body),
             Self::SessionWakeScheduled(body) => RawJson::of(body),
             Self::SessionChildCreated(body) => RawJson::of(body),
             Self::SessionChildIdle(body) => RawJson::of(body),
@@ -422,6 +428,7 @@ impl Body {
                 Ok(())
             }
             Self::SessionUpdated(patch) => patch.check(),
+            Self::SessionDocumentWritten(written) => written.check(),
             _ => Ok(()),
         }
     }
@@ -456,6 +463,11 @@ impl NewEvent {
     /// Title, labels, metadata, references or resources change.
     pub fn updated(patch: Patch) -> Self {
         Self::of(&Body::SessionUpdated(patch))
+    }
+
+    /// A version of a document.
+    pub fn document_written(written: DocumentWritten) -> Self {
+        Self::of(&Body::SessionDocumentWritten(written))
     }
 
     /// A person asks that whatever runs or waits stops.

@@ -267,6 +267,12 @@ impl Commit {
         self
     }
 
+    /// Who writes an event of this commit.
+    pub(crate) fn actor_of(&self, event: &NewEvent) -> Actor {
+        let said = event.actor.as_ref().or(self.actor.as_ref());
+        said.cloned().unwrap_or_else(|| Actor::of_family(&event.kind))
+    }
+
     /// Checks what can be checked without knowing the session.
     pub(crate) fn check(&self) -> Result<()> {
         if self.steps.is_empty() {

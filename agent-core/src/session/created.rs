@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::effects::Timestamp;
 use crate::id::{Seq, SessionId, WorkspaceId};
 use crate::session::attributes::{Attributes, Patch};
+use crate::session::document::DocumentHead;
 use crate::session::event::Actor;
 use crate::session::lineage::Lineage;
 use crate::session::parts::{Counts, Origin, Status};
@@ -33,8 +34,8 @@ pub struct Created {
     pub inherited: Inherited,
 }
 
-/// What a fork takes over: the cursors and counts at the point of the fork.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a fork takes over: the cursors, counts and documents at the point of the fork.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Inherited {
     /// How many events of each kind are visible.
@@ -49,6 +50,9 @@ pub struct Inherited {
     pub visible_from: Seq,
     /// The event with the custom system prompt in force.
     pub system_prompt: Seq,
+    /// The documents; their texts stay in the ancestor's log.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub documents: Vec<DocumentHead>,
 }
 
 /// A session that is to be created.
@@ -92,6 +96,7 @@ impl NewSession {
             pending: parent.pending,
             visible_from: parent.visible_from,
             system_prompt: parent.system_prompt,
+            documents: parent.documents.clone(),
         };
         new
     }

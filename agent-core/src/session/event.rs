@@ -61,6 +61,8 @@ impl EventType {
     pub const SESSION_STATUS_IDLE: Self = Self::known("session.status_idle");
     /// Title, labels, metadata, references or resources changed.
     pub const SESSION_UPDATED: Self = Self::known("session.updated");
+    /// A version of one of the session's documents.
+    pub const SESSION_DOCUMENT_WRITTEN: Self = Self::known("session.document_written");
     /// The visible history starts anew after this.
     pub const SESSION_HISTORY_CLEARED: Self = Self::known("session.history_cleared");
     /// A wake was scheduled.
@@ -126,7 +128,8 @@ pub struct Actor {
 }
 
 /// The kind of an [`Actor`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Role {
     /// A person, or a program on a person's behalf.
@@ -180,16 +183,21 @@ impl Actor {
     }
 }
 
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::User => "user",
+            Self::Agent => "agent",
+            Self::System => "system",
+        })
+    }
+}
+
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let role = match self.role {
-            Role::User => "user",
-            Role::Agent => "agent",
-            Role::System => "system",
-        };
         match &self.name {
-            Some(name) => write!(f, "{role}:{name}"),
-            None => f.write_str(role),
+            Some(name) => write!(f, "{}:{name}", self.role),
+            None => self.role.fmt(f),
         }
     }
 }

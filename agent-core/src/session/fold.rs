@@ -65,6 +65,7 @@ impl Session {
             lineage: created.lineage,
             creator: event.actor.clone(),
             attributes: created.attributes,
+            documents: inherited.documents,
             created_at: event.at,
             started_at: None,
             updated_at: event.at,
@@ -137,6 +138,7 @@ impl Session {
                 self.open_spans.retain(|open| open.span != span);
             }
             "session.updated" => self.attributes.apply(&payload::<Patch>(event)?),
+            "session.document_written" => self.document_written(payload(event)?, event),
             "session.history_cleared" => {
                 self.visible_from = event.seq;
                 self.counts = Counts { runs: self.counts.runs, ..Counts::default() };

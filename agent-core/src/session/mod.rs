@@ -4,6 +4,7 @@ pub mod attributes;
 pub mod body;
 pub mod commit;
 mod created;
+pub mod document;
 pub mod event;
 mod fold;
 pub mod lineage;
@@ -22,6 +23,7 @@ pub use body::{
     SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake,
 };
 pub use commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Step, Trigger};
+pub use document::{DocumentHead, DocumentWritten};
 pub use event::{Actor, Event, EventType, NewEvent, Role};
 pub use ext::SessionStoreExt;
 #[cfg(feature = "runtime")]

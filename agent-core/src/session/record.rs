@@ -10,6 +10,7 @@ use crate::json::{Fault, RawFields, RawJson};
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
 pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
+use crate::session::document::DocumentHead;
 use crate::session::event::Actor;
 use crate::session::lineage::Lineage;
 pub use crate::session::parts::*;
@@ -53,6 +54,8 @@ pub struct Session {
     pub creator: Actor,
     /// Title, labels, metadata, references, resources.
     pub attributes: Attributes,
+    /// The documents that it holds, without their texts.
+    pub documents: Vec<DocumentHead>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When its first run began.
@@ -146,6 +149,7 @@ impl Session {
             + self.open_calls.iter().map(|open| open.call.as_str().len() + 60).sum::<usize>()
             + self.open_spans.iter().map(|open| open.span.as_str().len() + 40).sum::<usize>()
             + self.wakes.iter().map(|wake| wake.key.len() + wake.note.len() + 80).sum::<usize>()
+            + self.documents.iter().map(|head| head.name.len() + 120).sum::<usize>()
             + self.action.as_ref().map_or(0, |action| action.question.len() + 200)
             + self.extra.size_bytes()
     }
@@ -176,6 +180,7 @@ impl Session {
             lineage: f.or_default("lineage")?,
             creator: f.need("creator")?,
             attributes: f.or_default("attributes")?,
+            documents: f.or_default("documents")?,
             created_at: f.need("created_at")?,
             started_at: f.take("started_at")?,
             updated_at: f.need("updated_at")?,
@@ -220,7 +225,7 @@ impl Serialize for Session {
         always!(id workspace head status);
         unless_default!(before origin depth lineage);
         always!(creator);
-        unless_default!(attributes);
+        unless_default!(attributes documents);
         always!(created_at);
         unless_default!(started_at);
         always!(updated_at last_active_at);

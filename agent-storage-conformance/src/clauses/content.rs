@@ -3,9 +3,10 @@
 
 use agent_core::session::{Interrupt, SpanCompleted, SpanStarted};
 use agent_core::{
-    Access, ActionId, Actor, Body, Commit, Decision, ErrorKind, Event, EventType, LeaseRequest, Message,
-    NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role, SessionId, Storage, SystemMessage,
-    Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, Wake,
+    Access, ActionId, Actor, Body, Commit, Decision, DocumentWritten, ErrorKind, Event, EventType,
+    LeaseRequest, Message, NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role, SessionId,
+    Storage, SystemMessage, Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger,
+    Wake,
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -259,6 +260,7 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
         Body::UserInterrupt(Interrupt::new("stop")),
         Body::SessionUpdated(Patch::new().title(Title::by_user("All types")).label("k", "v")),
         Body::SessionWakeScheduled(Wake::new("daily", START)),
+        Body::SessionDocumentWritten(DocumentWritten::after(None, "note", Some("x\u{0}\r\n".to_owned()))),
         Body::SessionChildCreated(agent_core::session::ChildCreated::new(session.id)),
         Body::SessionChildIdle(
             agent_core::session::ChildIdle::new(session.id, session.status).with_result("ok"),

@@ -74,6 +74,11 @@ impl Planner<'_> {
                 self.record(self.change(TriggerKind::EnqueueWake, to, reason));
                 Ok(())
             }
+            Body::SessionDocumentWritten(written) => {
+                let actor = self.actor_of(event);
+                self.session.check_document(written, actor.role())?;
+                self.push(event.clone())
+            }
             Body::SessionHistoryCleared(_) => self.clear(event),
             _ => self.push(event.clone()),
         }

@@ -8,6 +8,7 @@ use crate::id::{Epoch, Seq};
 use crate::json::RawJson;
 use crate::session::body::{Body, Note, SpanCompleted, ToolOutcome, ToolResult};
 use crate::session::commit::{Commit, Committed, Expect, LeaseRequest, Step, Trigger};
+use crate::session::document::DOCUMENTS_MAX;
 use crate::session::event::{Actor, Event, NewEvent};
 use crate::session::record::{
     Failure, Lease, NewSession, OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, Request, Session,
@@ -253,6 +254,11 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Who writes an event.
+    pub(super) fn actor_of(&self, event: &NewEvent) -> Actor {
+        self.commit.actor_of(event)
+    }
+
     pub(super) fn target(&self, kind: TriggerKind) -> Result<Target> {
         target(self.session.status.state, kind).ok_or_else(|| self.refused(kind))
     }
@@ -429,7 +435,7 @@ fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
         n: 0,
         of: 0,
         at: commit.at,
-        actor: event.actor.or_else(|| commit.actor.clone()).unwrap_or_else(|| Actor::of_family(&event.kind)),
+        actor: commit.actor_of(&event),
         kind: event.kind,
         run: commit.run,
         transition: None,
@@ -441,11 +447,16 @@ fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
 /// Refuses a commit that fills the record beyond its limits. One that does not add to what is over is let through,
 /// so that a session at its limit can always end, close its calls and be cleared.
 fn check_limits(now: Option<&Session>, after: &Session) -> Result<()> {
-    let counts =
-        |session: &Session| [session.open_calls.len(), session.open_spans.len(), session.wakes.len()];
-    let before = now.map_or([0; 3], counts);
-    let most =
-        [(OPEN_CALLS_MAX, "open tool calls"), (OPEN_CALLS_MAX, "open spans"), (WAKES_MAX, "scheduled wakes")];
+    let counts = |session: &Session| {
+        [session.open_calls.len(), session.open_spans.len(), session.wakes.len(), session.documents.len()]
+    };
+    let before = now.map_or([0; 4], counts);
+    let most = [
+        (OPEN_CALLS_MAX, "open tool calls"),
+        (OPEN_CALLS_MAX, "open spans"),
+        (WAKES_MAX, "scheduled wakes"),
+        (DOCUMENTS_MAX, "documents"),
+    ];
     for ((count, before), (most, noun)) in counts(after).into_iter().zip(before).zip(most) {
         if count > most && count > before {
             return Err(Error::limit(format!(
@@ -458,7 +469,7 @@ fn check_limits(now: Option<&Session>, after: &Session) -> Result<()> {
     let bytes = after.content_bytes();
     if bytes > RECORD_CONTENT_MAX_BYTES && now.is_none_or(|now| bytes > now.content_bytes()) {
         return Err(Error::limit(format!(
-            "session {} would have {bytes} bytes of labels, metadata, calls and wakes in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
+            "session {} would have {bytes} bytes of labels, metadata, calls, wakes and documents in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
             after.id
         )));
     }
