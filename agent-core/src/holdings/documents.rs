@@ -323,8 +323,11 @@ impl Document {
 /// ```
 #[derive(Default)]
 pub struct Migrations {
-    steps: Vec<Box<dyn Fn(&str) -> Result<String> + Send + Sync>>,
+    steps: Vec<Step>,
 }
+
+/// Brings a text from one format to the next.
+type Step = Box<dyn Fn(&str) -> Result<String> + Send + Sync>;
 
 impl Migrations {
     /// Knows format 0 only.
