@@ -116,32 +116,44 @@ impl Env {
 
     // --- folders ------------------------------------------------------------------------------------------------
 
-    /// Makes sure that a folder is there, and that its name and those above it are durable. One that another process
-    /// made a moment ago may not be, so each is synced once by this process too.
+    /// Makes sure that a folder is there, and that its name and those above it are durable. One that was made a
+    /// moment ago, by another process or by a call that failed, may not be, so the root and each folder below it is
+    /// synced once by this process too.
     pub(crate) fn ensure_dir(&self, path: &Path) -> Result<()> {
-        match self.io.stat(path) {
+        let ours = path.starts_with(&self.root);
+        let made = match self.io.stat(path) {
             Ok(stat) if stat.kind != Kind::Folder => {
                 return Err(failed("use the folder", path, io::ErrorKind::NotADirectory.into()));
             }
+            Ok(_) if !ours || held(&self.durable).contains(path) => return Ok(()),
             Ok(_) => {
-                let below = path.starts_with(&self.root) && path != self.root;
-                if !below || held(&self.durable).contains(path) {
-                    return Ok(());
+                if path != self.root {
+                    self.ensure_dir(parent(path))?;
                 }
-                self.ensure_dir(parent(path))?;
+                false
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.ensure_dir(parent(path))?;
                 match self.io.create_dir(path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(failed("create the folder", path, error));
-                    }
-                    _ => {}
+                    Ok(()) => true,
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                    Err(error) => return Err(failed("create the folder", path, error)),
                 }
             }
             Err(error) => return Err(failed("use the folder", path, error)),
+        };
+        match self.sync_dir(parent(path)) {
+            Ok(()) => {}
+            // A root in a folder that we may not read was there before we came.
+            Err(error) if path == self.root && !made && error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => {
+                if made && !ours {
+                    // Nobody syncs it again if it stays. Whoever needs it makes it anew.
+                    let _ = self.io.remove_dir(path);
+                }
+                return Err(failed("make durable the folder", path, error));
+            }
         }
-        self.sync_dir(parent(path)).map_err(|e| failed("make durable the folder", path, e))?;
         held(&self.durable).insert(path.to_owned());
         Ok(())
     }
@@ -235,7 +247,7 @@ impl Env {
     pub(crate) fn publish(&self, temp: &Path, path: &Path) -> Result<()> {
         if let Err(error) = self.io.rename(temp, path) {
             self.discard(temp);
-            return Err(unpublished(path, error));
+            return Err(unsure(failed("replace", path, error)));
         }
         self.sync_name(path)
     }
@@ -259,7 +271,7 @@ impl Env {
         match linked {
             Ok(()) => self.sync_name(path).map(|()| true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(unpublished(path, error)),
+            Err(error) => Err(unsure(failed("replace", path, error))),
         }
     }
 
@@ -277,7 +289,7 @@ impl Env {
         match self.io.remove_file(path) {
             Ok(()) => self.sync_name(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed("remove", path, error)),
+            Err(error) => Err(unsure(failed("remove", path, error))),
         }
     }
 
@@ -302,9 +314,8 @@ fn no_links(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(1)
 }
 
-/// A rename or link that failed: most errors prove that it did not happen.
-fn unpublished(path: &Path, source: io::Error) -> Error {
-    let error = failed("replace", path, source);
+/// A change of names that failed: most errors prove that it did not happen, but an I/O error may come after it did.
+pub(crate) fn unsure(error: Error) -> Error {
     if *error.kind() == ErrorKind::Unavailable {
         return error.with_outcome(agent_core::WriteOutcome::Unknown);
     }

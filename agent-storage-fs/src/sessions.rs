@@ -11,7 +11,7 @@ use agent_core::{
     SessionState,
 };
 
-use crate::env::{held, parent};
+use crate::env::{held, parent, unsure};
 use crate::error::{failed, in_doubt, poisoned};
 use crate::io::{IoFile, Kind, OpenMode, Stat, write_full};
 use crate::lock::{Attempt, Held};
@@ -159,7 +159,7 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     let made = build(tenant, &temp, events, after).and_then(|made| match env.io.rename(&temp, &folder) {
         Ok(()) => Ok(Some(made)),
         Err(error) if is_taken(&error) => Ok(None),
-        Err(error) => Err(failed("create the folder", &folder, error)),
+        Err(error) => Err(unsure(failed("create the folder", &folder, error))),
     });
     let made = match made {
         Ok(Some(made)) => made,

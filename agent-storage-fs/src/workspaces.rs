@@ -171,7 +171,8 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     }
     let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
     match exists()? {
-        (true, _) => {}
+        // Whoever made it may have died before it was durable, and what follows must not be so first.
+        (true, _) => env.sync_name(&marker)?,
         (false, true) => env.replace(&marker, b"")?,
         (false, false) => return Err(not_found(id)),
     }
@@ -231,7 +232,8 @@ pub(crate) fn save_config(
     let now = env.read_text(&path)?;
     ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
     match text {
-        Some(text) if now.as_deref() == Some(text) => {}
+        // Whoever wrote it may have died before it was durable.
+        Some(text) if now.as_deref() == Some(text) => env.sync_name(&path)?,
         Some(text) => env.replace(&path, text.as_bytes())?,
         None => env.remove(&path)?,
     }

@@ -1,0 +1,247 @@
+//! The power goes, at any moment, with any part of what was not safe on the disk or not; and the disk fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
+
+mod model;
+mod script;
+
+use std::collections::BTreeSet;
+
+use agent_core::{Effects, Timestamp};
+use agent_storage_fs::Sync;
+use model::{Call, Disk, EIO, EMFILE, ENOSPC, Fault, Moment, Trace};
+use script::{Script, Thing, Told, Value, Wrong};
+
+/// How many subsets of what is not safe are tried at one moment, at most.
+const SUBSETS: usize = 64;
+
+/// The subsets of what is not safe at a moment: all of them where these are few, else none, all, all but one, only
+/// one, and some by chance.
+fn subsets(trace: &Trace, moment: Moment, most: usize) -> Vec<BTreeSet<(usize, u64)>> {
+    let parts = trace.unsafe_parts(moment);
+    let every = 1usize.checked_shl(u32::try_from(parts.len()).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    let chosen = |keeps: &dyn Fn(usize) -> bool| {
+        parts.iter().enumerate().filter(|(n, _)| keeps(*n)).map(|(_, part)| *part).collect()
+    };
+    if every <= most {
+        return (0..every).map(|bits| chosen(&|n| bits >> n & 1 == 1)).collect();
+    }
+    let dice = Effects::seeded(moment.events as u64, Timestamp::UNIX_EPOCH);
+    let mut sets = vec![chosen(&|_| false), chosen(&|_| true)];
+    for one in 0..parts.len().min(most / 4) {
+        sets.push(chosen(&|n| n != one));
+        sets.push(chosen(&|n| n == one));
+    }
+    while sets.len() < most {
+        let bits: Vec<bool> = parts.iter().map(|_| dice.random_u64() & 1 == 1).collect();
+        sets.push(chosen(&|n| bits[n]));
+    }
+    sets.truncate(most);
+    sets
+}
+
+/// Opens what is left of a script's disk, and holds it against what was told.
+async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Result<(), Wrong> {
+    let seen = script.look(disk).await?;
+    for (thing, possible) in script.possible(told, done) {
+        let value = &seen[&thing];
+        if matches!(thing, Thing::Config(_)) && *value == Value::Deleted {
+            // It went with its workspace, which has a line of its own.
+            continue;
+        }
+        if !possible.contains(value) {
+            return Err(Wrong(format!("{thing:?} is {value:?}, and could be {possible:?}")));
+        }
+    }
+    Ok(())
+}
+
+async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
+    if let Err(Wrong(wrong)) = check(script, told, done, disk).await {
+        panic!("{context}, {done} steps behind: {wrong}\n{}", script.story(told));
+    }
+}
+
+/// Cuts a trace at moments, with subsets of what was not safe. Returns how many disks were looked at.
+async fn cut(
+    script: &Script,
+    told: &[Told],
+    trace: &Trace,
+    moments: &[Moment],
+    most: usize,
+    after: &[String],
+) -> usize {
+    let mut images = 0;
+    for moment in moments {
+        for kept in subsets(trace, *moment, most) {
+            let context = format!("{after:?}, power lost after event {}, kept {kept:?}", moment.events);
+            judge(script, told, moment.mark, &trace.image(*moment, &kept), &context).await;
+            images += 1;
+        }
+    }
+    images
+}
+
+/// O02, A16, A02, X02: the power goes after any call, with any part of what was not safe. What was acknowledged is
+/// there, nothing is there by half, and the store goes on.
+#[tokio::test]
+async fn o02_a02_a16_x02_the_power_may_go_at_any_moment() {
+    let script = Script::usual();
+    let disk = Disk::new();
+    let told = script.run(&disk, Sync::Full).await;
+    assert!(told.iter().all(|told| matches!(told, Told::Done)), "{told:?}");
+    let trace = disk.trace();
+    let moments = trace.moments();
+    let images = cut(&script, &told, &trace, &moments, SUBSETS, &[]).await;
+    println!("{} moments, {images} disks", moments.len());
+    assert!(images > 1000, "only {images} disks");
+}
+
+/// X02: killed at any moment, the power stays: what the system has is not lost.
+#[tokio::test]
+async fn x02_every_process_may_be_killed_at_any_moment() {
+    let script = Script::usual();
+    let disk = Disk::new();
+    let told = script.run(&disk, Sync::Full).await;
+    let trace = disk.trace();
+    for moment in trace.moments() {
+        let context = format!("killed after event {}", moment.events);
+        judge(&script, &told, moment.mark, &trace.killed(moment), &context).await;
+    }
+}
+
+/// X02: without syncs nothing is lost by a kill, and the loss of power takes what was acknowledged: the model sees it.
+#[tokio::test]
+async fn x02_without_syncs_a_kill_loses_nothing_and_the_loss_of_power_does() {
+    let script = Script::usual();
+    let disk = Disk::new();
+    let told = script.run(&disk, Sync::Off).await;
+    let trace = disk.trace();
+    let mut lost = 0;
+    for moment in trace.moments() {
+        let context = format!("killed after event {}", moment.events);
+        judge(&script, &told, moment.mark, &trace.killed(moment), &context).await;
+        let image = trace.image(moment, &BTreeSet::new());
+        lost += usize::from(check(&script, &told, moment.mark, &image).await.is_err());
+    }
+    assert!(lost > 100, "only {lost} losses were seen");
+}
+
+/// Lets the n-th call of a script fail, then the power go.
+async fn call_fails(script: &Script, n: usize, fault: Fault, persistent: bool) -> Option<usize> {
+    let disk = Disk::new();
+    disk.fail(move |number, _: &Call| (number == n || (persistent && number > n)).then_some(fault));
+    let told = script.run(&disk, Sync::Full).await;
+    let fired = disk.heal();
+    let first = fired.first()?.clone();
+    let trace = disk.trace();
+    let moments = trace.moments();
+    let last = *moments.last().unwrap();
+    judge(script, &told, last.mark, &trace.killed(last), &format!("{first}; killed")).await;
+    // The power goes at the end, and at some moments on the way there.
+    let some: Vec<_> = moments.iter().rev().step_by(17).copied().collect();
+    Some(cut(script, &told, &trace, &some, 6, &[first]).await)
+}
+
+async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
+    let (mut failed, mut images) = (0, 0);
+    for n in 0.. {
+        let Some(more) = call_fails(script, n, fault, persistent).await else { break };
+        failed += 1;
+        images += more;
+    }
+    println!("{fault:?}, persistent {persistent}: {failed} calls failed, {images} disks");
+    assert!(failed > 100, "only {failed} calls failed");
+}
+
+/// X06: any one call fails with an I/O error, then the power goes; a failed sync has lost what it was to sync.
+#[tokio::test]
+async fn x06_x02_any_call_fails_once() {
+    each_call_fails(&Script::usual(), Fault::Fails(EIO), false).await;
+}
+
+/// X06: from any call on, every call fails.
+#[tokio::test]
+async fn x06_x02_from_any_call_on_all_fail() {
+    each_call_fails(&Script::usual(), Fault::Fails(EIO), true).await;
+}
+
+/// X06: the disk is full from any call on.
+#[tokio::test]
+async fn x06_x02_the_disk_is_full_from_any_call_on() {
+    each_call_fails(&Script::usual(), Fault::Fails(ENOSPC), true).await;
+}
+
+/// X06: any one call finds no more file handles.
+#[tokio::test]
+async fn x06_x02_any_call_finds_no_handle() {
+    each_call_fails(&Script::usual(), Fault::Fails(EMFILE), false).await;
+}
+
+/// X06: any one call does its work and reports an error all the same.
+#[tokio::test]
+async fn x06_x02_any_call_lies_about_its_failure() {
+    each_call_fails(&Script::usual(), Fault::DoneButFails(EIO), false).await;
+}
+
+/// X06: reads and writes that take half of what they are given, or are interrupted, change nothing but the number of
+/// calls.
+#[tokio::test]
+async fn x06_short_and_interrupted_calls_are_no_failures() {
+    for fault in [Fault::Short, Fault::Interrupted] {
+        let script = Script::usual();
+        let disk = Disk::new();
+        let mut turn = 0u32;
+        disk.fail(move |_, call| {
+            turn += u32::from(matches!(call.name, "read" | "write"));
+            (!turn.is_multiple_of(3)).then_some(fault)
+        });
+        let told = script.run(&disk, Sync::Full).await;
+        assert!(told.iter().all(|told| matches!(told, Told::Done)), "{fault:?}: {told:?}");
+        assert!(disk.heal().len() > 10, "{fault:?}");
+        let trace = disk.trace();
+        let last = *trace.moments().last().unwrap();
+        cut(&script, &told, &trace, &[last], SUBSETS, &[]).await;
+    }
+}
+
+/// How many seeds the random scripts are run with, and where they start: `AGENT_STORAGE_DISK_SEEDS=50000`,
+/// `AGENT_STORAGE_DISK_SEED=17`.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("AGENT_STORAGE_DISK_SEED").unwrap_or(0);
+    first..first + number("AGENT_STORAGE_DISK_SEEDS").unwrap_or(60)
+}
+
+/// O02, X02, X03, X06: any steps, by two processes in turn, some calls failing; then the power goes.
+#[tokio::test]
+async fn o02_x02_x03_x06_any_steps_any_faults_any_cut() {
+    let (mut fired, mut images) = (0, 0);
+    for seed in seeds() {
+        let script = Script::random(seed, 14);
+        let disk = Disk::new();
+        let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
+        // Every fourth script runs on a disk that works.
+        let rarity = [u64::MAX, 100, 40, 15][usize::try_from(seed % 4).unwrap()];
+        disk.fail(move |_, _: &Call| {
+            let roll = dice.random_u64();
+            roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
+                0 => Fault::DoneButFails(EIO),
+                1 => Fault::Fails(ENOSPC),
+                2 => Fault::Short,
+                3 => Fault::Interrupted,
+                _ => Fault::Fails(EIO),
+            })
+        });
+        let told = script.run(&disk, Sync::Full).await;
+        let mut faults = disk.heal();
+        fired += faults.len();
+        faults.push(format!("seed {seed}"));
+        let trace = disk.trace();
+        let moments = trace.moments();
+        let some: Vec<_> = moments.iter().rev().step_by(5).copied().collect();
+        images += cut(&script, &told, &trace, &some, 8, &faults).await;
+    }
+    println!("{fired} calls failed, {images} disks");
+    assert!(fired > 0 && images > 0);
+}
