@@ -148,7 +148,7 @@ fn o02_x04_windows_carry_all_of_the_log() {
 
 /// X05, A30: no flipped byte of an object shows another text: it is found, in the header, the record or the event.
 #[test]
-fn a30_x05_no_flipped_byte_shows_another_text() {
+fn a30_x05_no_flipped_byte_of_an_object_shows_another_text() {
     let mut log = Log::new(3);
     log.say([5, 6]);
     let slot = log.head.as_ref().unwrap().head.slot;

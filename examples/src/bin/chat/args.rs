@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::{DeviceId, SessionId};
+use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
 use clap::Parser;
 
@@ -26,7 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<DeviceId>,
 
-    /// Keep the data in files (fs), in one database file (sqlite:PATH), or in memory and only until the end (memory)
+    /// Keep the data in files (fs), in one database file (sqlite:PATH), in a bucket that many machines may share
+    /// (s3://BUCKET/PREFIX), or in memory and only until the end (memory)
     #[arg(long, value_name = "STORE", value_parser = store, default_value = "fs")]
     pub(crate) store: Store,
 
@@ -52,6 +54,8 @@ pub(crate) enum Store {
     Fs,
     /// In one database file.
     Sqlite(Box<SqliteConfig>),
+    /// In a bucket.
+    S3(Box<S3Config>),
 }
 
 fn store(text: &str) -> Result<Store, String> {
@@ -62,7 +66,11 @@ fn store(text: &str) -> Result<Store, String> {
             Ok(config) => Ok(Store::Sqlite(Box::new(config))),
             Err(error) => Err(error.to_string()),
         },
-        _ => Err("the stores are fs, memory and sqlite:PATH".to_owned()),
+        url if url.starts_with("s3:") => match S3Config::from_url(url) {
+            Ok(config) => Ok(Store::S3(Box::new(config))),
+            Err(error) => Err(error.to_string()),
+        },
+        _ => Err("the stores are fs, memory, sqlite:PATH and s3://BUCKET/PREFIX".to_owned()),
     }
 }
 
@@ -101,7 +109,11 @@ Examples:
   chat
   chat --data-dir ./notes --device laptop
   chat --store sqlite:./notes.db
+  AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
   printf 'hello\\n' | chat
+
+For s3://, the environment says where and who: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL
+with AWS_ALLOW_HTTP=true for a server of your own.
 
 Exit codes:
   0         all went well

@@ -56,6 +56,10 @@ async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
             let shown = config.path().display().to_string();
             return Ok((config.clone().open().await?.into(), shown));
         }
+        (Store::S3(config), None) => {
+            let shown = format!("s3://{}/{}", config.bucket(), config.prefix());
+            return Ok((config.clone().open().await?.into(), shown));
+        }
     };
     let shown = config.root().display().to_string();
     Ok((config.open().await?.into(), shown))
