@@ -40,10 +40,12 @@
 //! go on. Made with mode 0600.
 
 mod backup;
+mod batch;
 mod bindings;
 mod config;
 mod error;
 mod heads;
+mod holder;
 mod listing;
 mod place;
 mod readers;

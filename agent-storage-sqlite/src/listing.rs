@@ -156,17 +156,17 @@ fn walk(
         By::Due(until) => {
             place = "(s.due_at, s.id) >";
             sql.push(" FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = ").value(tenant);
-            sql.push(" AND s.due_at <= ").int(until.as_micros());
+            sql.push(" AND s.due_at > -9000000000000000000 AND s.due_at <= ").int(until.as_micros());
         }
         By::Label(key, value) => {
             place = "(l.last_active_at, l.session) <";
-            sql.push(" FROM labels l CROSS JOIN sessions s ON s.tenant = l.tenant AND s.id = l.session");
+            sql.push(" FROM labels l CROSS JOIN sessions s ON s.log = l.log");
             sql.push(" WHERE l.tenant = ").value(tenant).push(" AND l.key = ").value(key);
             sql.push(" AND l.value = ").value(value);
         }
         By::Parent(parent) => {
             sql.push(" FROM sessions s INDEXED BY sessions_by_parent WHERE s.tenant = ").value(tenant);
-            sql.push(" AND s.parent = ").value(parent.to_string());
+            sql.push(" AND s.parent > '' AND s.parent = ").value(parent.to_string());
         }
         By::Creator => {
             sql.push(" FROM sessions s INDEXED BY sessions_by_creator WHERE s.tenant = ").value(tenant);
@@ -265,7 +265,7 @@ pub(crate) async fn tenants(conn: &mut SqliteConnection, after: &str) -> Result<
              SELECT n FROM t WHERE n IS NOT NULL)"
         )
     };
-    let tables = ["events", "tombstones", "workspaces", "bindings"];
+    let tables = ["logs", "tombstones", "workspaces", "bindings"];
     let sql = tables.map(steps).join(" UNION ");
     let mut names = query_scalar(AssertSqlSafe(sql));
     for _ in tables {

@@ -1,12 +1,17 @@
 //! Reading sessions: the record, a page of the log, signs of life. Each is one statement, which sees one moment.
 
-use agent_core::{Damaged, Error, ErrorKind, Event, EventPage, Pulse, ReadEvents, Seq, Session, SessionId};
+use std::path::Path;
+
+use agent_core::{
+    Damaged, Epoch, Error, ErrorKind, Event, EventPage, Pulse, ReadEvents, Seq, Session, SessionId,
+};
 use futures::TryStreamExt;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{query, query_scalar};
 
 use crate::error::Step;
-use crate::rows::{int, number, optional, seq};
+use crate::holder::is_dead;
+use crate::rows::{int, number, optional, seq, text};
 use crate::sessions::{event, no_session, record};
 
 /// What a read found of a session's record.
@@ -20,50 +25,61 @@ pub(crate) enum Found<T> {
 
 /// The session's record.
 pub(crate) async fn load(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Session>> {
-    let row = query("SELECT record, record_crc FROM sessions WHERE tenant = ? AND id = ?")
-        .bind(tenant.to_owned())
-        .bind(id.to_string())
-        .fetch_optional(&mut *conn)
-        .await?;
+    let row = query(
+        "SELECT record, record_crc FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?",
+    )
+    .bind(tenant.to_owned())
+    .bind(id.to_string())
+    .fetch_optional(&mut *conn)
+    .await?;
     match row {
-        Some(row) => Ok(record(&row, tenant, id)?.map_or(Found::Broken, Found::Whole)),
+        Some(row) => Ok(record(&row, 0, tenant, id)?.map_or(Found::Broken, Found::Whole)),
         None => absent(conn, tenant, id).await,
     }
 }
 
 /// The session's head.
 pub(crate) async fn head(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Seq>> {
-    let head: Option<i64> = query_scalar("SELECT head FROM sessions WHERE tenant = ? AND id = ?")
-        .bind(tenant.to_owned())
-        .bind(id.to_string())
-        .fetch_optional(&mut *conn)
-        .await?;
+    let head: Option<i64> =
+        query_scalar("SELECT head FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?")
+            .bind(tenant.to_owned())
+            .bind(id.to_string())
+            .fetch_optional(&mut *conn)
+            .await?;
     match head {
         Some(head) => Ok(Found::Whole(seq(head))),
         None => absent(conn, tenant, id).await,
     }
 }
 
-/// Signs of life of whoever holds the session's lease.
-pub(crate) async fn pulse(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Pulse>> {
-    let beat: Option<Option<i64>> = query_scalar(
-        "SELECT (SELECT beat FROM beats WHERE tenant = sessions.tenant AND session = sessions.id) \
-         FROM sessions WHERE tenant = ? AND id = ?",
+/// Signs of life of whoever holds the session's lease; dead where the lease is of that epoch and its holder's lock is
+/// free.
+pub(crate) async fn pulse(
+    conn: &mut SqliteConnection,
+    database: &Path,
+    tenant: &str,
+    id: SessionId,
+    epoch: Epoch,
+) -> Step<Found<Pulse>> {
+    let row = query(
+        "SELECT (SELECT beat FROM beats WHERE log = sessions.log), epoch, holder \
+         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?",
     )
     .bind(tenant.to_owned())
     .bind(id.to_string())
     .fetch_optional(&mut *conn)
     .await?;
-    match beat {
-        Some(beat) => Ok(Found::Whole(Pulse::new(seq(beat.unwrap_or(0)).get(), false))),
-        None => absent(conn, tenant, id).await,
-    }
+    let Some(row) = row else { return absent(conn, tenant, id).await };
+    let held = optional(&row, 1)?;
+    let beat = seq(optional(&row, 0)?.unwrap_or(0)).get();
+    let holder = text(&row, 2)?.filter(|_| held == Some(int(epoch.get())));
+    Ok(Found::Whole(Pulse::new(beat, holder.is_some_and(|name| is_dead(database, name)))))
 }
 
 /// Of a session without a record: whether there is a log or a tombstone.
 async fn absent<T>(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<T>> {
     let left: bool = query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM events WHERE tenant = ? AND session = ?) \
+        "SELECT EXISTS (SELECT 1 FROM logs JOIN events USING (log) WHERE tenant = ? AND session = ?) \
          OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ? AND session = ?)",
     )
     .bind(tenant.to_owned())
@@ -79,8 +95,10 @@ async fn absent<T>(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> 
 macro_rules! read_sql {
     ($kinds:literal, $order:literal) => {
         concat!(
-            "SELECT NULL, NULL, NULL, head, base, kept FROM sessions WHERE tenant = ? AND id = ? UNION ALL SELECT * FROM (\
-             SELECT seq, crc, json, NULL, NULL, NULL FROM events WHERE tenant = ? AND session = ? AND seq > ? AND seq < ?",
+            "SELECT NULL, NULL, NULL, head, base, kept FROM logs JOIN sessions USING (log) \
+             WHERE logs.tenant = ? AND session = ? UNION ALL SELECT * FROM (\
+             SELECT seq, crc, json, NULL, NULL, NULL FROM events \
+             WHERE log = (SELECT log FROM logs WHERE tenant = ? AND session = ?) AND seq > ? AND seq < ?",
             $kinds,
             " ORDER BY seq",
             $order,

@@ -8,7 +8,7 @@ use sqlx::{Row, query, query_scalar, raw_sql};
 
 use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, int, number, text};
-use crate::sessions::{event, write_record};
+use crate::sessions::{Stored, event, log, write_record};
 
 /// How many events are in memory at once while a log is folded.
 const EVENTS_A_READ: i64 = 64;
@@ -19,19 +19,21 @@ pub(crate) async fn session(
     tenant: &Arc<str>,
     id: SessionId,
     had_record: bool,
-) -> Step<Option<Session>> {
+) -> Step<Option<Stored>> {
     let name = id.to_string();
+    let log = log(conn, tenant, id).await?;
     let tombstone = query("SELECT record, crc, kept FROM tombstones WHERE tenant = ? AND session = ?")
         .bind(tenant.clone())
         .bind(name.clone())
         .fetch_optional(&mut *conn)
         .await?;
-    let (session, kept) = match &tombstone {
-        Some(row) => (Some(buried(row, tenant, &name)?), Some(number(row, 2)?)),
-        None => (fold(conn, tenant, id).await?, None),
+    let (session, kept) = match (&tombstone, log) {
+        (Some(row), _) => (Some(buried(row, tenant, &name)?), Some(number(row, 2)?)),
+        (None, Some(log)) => (fold(conn, tenant, id, log).await?, None),
+        (None, None) => (None, None),
     };
-    let Some(session) = session else {
-        if had_record {
+    let (Some(session), Some(log)) = (session, log) else {
+        if had_record || tombstone.is_some() {
             return Err(
                 corrupt(&format!("the record of session {id}"), "is damaged, and it has no log").into()
             );
@@ -39,8 +41,8 @@ pub(crate) async fn session(
         return Ok(None);
     };
     tracing::warn!(session = %id, "the session's record was damaged or missing, and is made anew from its log");
-    write_record(conn, tenant, &session, kept).await?;
-    Ok(Some(session))
+    write_record(conn, tenant, log, &session, kept).await?;
+    Ok(Some(Stored { log, session }))
 }
 
 fn buried(row: &SqliteRow, tenant: &str, id: &str) -> Step<Session> {
@@ -53,19 +55,21 @@ fn buried(row: &SqliteRow, tenant: &str, id: &str) -> Step<Session> {
 }
 
 /// Folds a session's own log.
-async fn fold(conn: &mut SqliteConnection, tenant: &Arc<str>, id: SessionId) -> Step<Option<Session>> {
+async fn fold(
+    conn: &mut SqliteConnection,
+    tenant: &Arc<str>,
+    id: SessionId,
+    log: i64,
+) -> Step<Option<Session>> {
     let name = id.to_string();
     let (mut session, mut after) = (None::<Session>, 0);
     loop {
-        let rows = query(
-            "SELECT seq, crc, json FROM events WHERE tenant = ? AND session = ? AND seq > ? ORDER BY seq LIMIT ?",
-        )
-        .bind(tenant.clone())
-        .bind(name.clone())
-        .bind(after)
-        .bind(EVENTS_A_READ)
-        .fetch_all(&mut *conn)
-        .await?;
+        let rows = query("SELECT seq, crc, json FROM events WHERE log = ? AND seq > ? ORDER BY seq LIMIT ?")
+            .bind(log)
+            .bind(after)
+            .bind(EVENTS_A_READ)
+            .fetch_all(&mut *conn)
+            .await?;
         for row in &rows {
             let event = event(row, 0, tenant, &name)??;
             after = int(event.seq.get());
@@ -84,7 +88,7 @@ async fn fold(conn: &mut SqliteConnection, tenant: &Arc<str>, id: SessionId) -> 
 pub(crate) async fn is_needed(conn: &mut SqliteConnection) -> sqlx::Result<bool> {
     query_scalar(
         "SELECT NOT EXISTS (SELECT 1 FROM sessions) \
-         AND (EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tombstones))",
+         AND (EXISTS (SELECT 1 FROM logs) OR EXISTS (SELECT 1 FROM tombstones))",
     )
     .fetch_one(conn)
     .await
@@ -105,10 +109,9 @@ pub(crate) async fn missing(conn: &mut SqliteConnection) -> sqlx::Result<()> {
 
 /// Makes all records anew, and returns how many; a log that is damaged keeps the record that it has.
 pub(crate) async fn all(conn: &mut SqliteConnection) -> Step<u64> {
-    let rows =
-        raw_sql("SELECT DISTINCT tenant, session FROM events UNION SELECT tenant, session FROM tombstones")
-            .fetch_all(&mut *conn)
-            .await?;
+    let rows = raw_sql("SELECT tenant, session FROM logs UNION SELECT tenant, session FROM tombstones")
+        .fetch_all(&mut *conn)
+        .await?;
     let mut made = 0;
     for row in rows {
         let (tenant, name): (String, String) = (row.try_get(0)?, row.try_get(1)?);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use agent_core::session::Step as CommitStep;
 use agent_core::{
     Commit, Committed, ContentHash, DeviceId, Epoch, Expect, Purge, Purged, Result, Revision, Session,
-    SessionId, Timestamp, Workspace, WorkspaceId,
+    SessionId, Timestamp, Trigger, Workspace, WorkspaceId,
 };
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::oneshot;
 
+use crate::batch::Batch;
 use crate::error::Step;
 use crate::sessions::{Known, no_session};
 use crate::{bindings, rebuild, sessions, workspaces};
@@ -55,6 +56,14 @@ pub(crate) struct Task {
 }
 
 impl Request {
+    /// Whether it may make this process the holder of a lease.
+    pub(crate) fn may_take_a_lease(&self) -> bool {
+        let takes = |step: &CommitStep| {
+            matches!(step, CommitStep::Trigger(Trigger::BeginRun(_) | Trigger::Prepare(_)))
+        };
+        matches!(self, Self::Commit(commit) if commit.steps.iter().any(takes))
+    }
+
     /// About how many bytes it writes.
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
@@ -75,11 +84,16 @@ impl Request {
         &self,
         conn: &mut SqliteConnection,
         known: &mut Known,
+        batch: &mut Batch,
         tenant: &Arc<str>,
     ) -> Step<Answer> {
+        if !matches!(self, Self::Commit(_)) {
+            // All others look at the rows themselves.
+            batch.write(conn).await?;
+        }
         Ok(match self {
             Self::Commit(commit) => {
-                Answer::Committed(Box::new(sessions::commit(conn, known, tenant, commit).await?))
+                Answer::Committed(Box::new(sessions::commit(conn, known, batch, tenant, commit).await?))
             }
             Self::Purge(purge) => Answer::Purged(sessions::purge(conn, known, tenant, purge).await?),
             Self::Beat(id, epoch) => {
@@ -89,8 +103,8 @@ impl Request {
             Self::Mend(id) => {
                 known.remove(&(tenant.clone(), *id));
                 // The record may be whole and its summary not: both are written anew.
-                let session = rebuild::session(conn, tenant, *id, true).await?;
-                Answer::Session(Box::new(session.ok_or_else(|| no_session(*id))?))
+                let stored = rebuild::session(conn, tenant, *id, true).await?;
+                Answer::Session(Box::new(stored.ok_or_else(|| no_session(*id))?.session))
             }
             Self::Rebuild => {
                 known.clear();

@@ -30,7 +30,7 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 /// handles on the same file, in this process or another, behave like this one.
 ///
 /// Writes go through one thread, which finishes what it was given also where the caller is dropped, and ends with the
-/// last clone. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
+/// last clone; a lease that it took counts then as that of a dead holder. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -228,11 +228,11 @@ impl SessionStore for SqliteStore {
         observed(span, async { self.ask(Request::Beat(id, epoch)).await.map(drop) }).await
     }
 
-    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let span = info_span!("store.pulse", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let mut conn = self.shared.readers.lend().await?;
-            let found = reading::pulse(&mut conn, &self.tenant, id).await;
+            let found = reading::pulse(&mut conn, self.path(), &self.tenant, id, epoch).await;
             match conn.give_back("look for signs of life", found)? {
                 Found::Whole(pulse) => Ok(pulse),
                 Found::Broken => self.mend(id).await.map(|_| Pulse::default()),

@@ -7,24 +7,29 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use agent_core::{Error, ErrorKind, Result, SessionId, WriteOutcome};
+use agent_core::session::{Plan, plan};
+use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use futures::executor::block_on;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions, query, raw_sql};
 use tokio::sync::oneshot;
 
+use crate::batch::{AtOnce, Batch};
 use crate::config::SqliteConfig;
 use crate::error::{Fault, again, busy, failed, gone, is_busy, is_io};
 use crate::heads::Heads;
+use crate::holder::Holder;
 use crate::request::{Answer, Request, Task};
-use crate::rows::text;
+use crate::rows::{int, number, optional};
 use crate::schema;
-use crate::sessions::{Known, record};
+use crate::sessions::{Key, Known, Stored, keeps_labels, record};
 use crate::wait::Wait;
 
 /// The most requests, and about the most bytes, of one transaction.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
+/// How many records are kept.
+const KEPT: usize = 256;
 /// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
 const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
@@ -43,9 +48,11 @@ impl Sender {
                 let writer = Writer {
                     options: schema::writer(&config),
                     log: log_path(&config),
-                    config,
                     heads,
+                    holder: Holder::new(config.path.clone(), config.effects.clone()),
                     conn: Some(conn),
+                    kept: Known::new(),
+                    config,
                     transactions: 0,
                 };
                 if ready.send(Ok(())).is_ok() {
@@ -83,6 +90,9 @@ struct Writer {
     heads: Arc<Heads>,
     /// `None` after a failure that left in doubt what the connection is in the middle of.
     conn: Option<SqliteConnection>,
+    holder: Holder,
+    /// The records that this thread wrote or read last. Another process may have written since: each use compares heads.
+    kept: Known,
     transactions: u32,
 }
 
@@ -114,7 +124,21 @@ impl Writer {
     }
 
     /// Carries out what waits, in one transaction where that succeeds, else each request in its own.
-    async fn group(&mut self, tasks: Vec<Task>) {
+    async fn group(&mut self, mut tasks: Vec<Task>) {
+        if tasks.iter().any(|task| task.request.may_take_a_lease()) {
+            self.holder.hold();
+        }
+        if tasks.len() == 1
+            && let Some(task) = tasks.pop()
+        {
+            match self.at_once(&task).await {
+                Some(answer) => {
+                    self.answer(task, answer);
+                    return self.shorten_log().await;
+                }
+                None => tasks.push(task),
+            }
+        }
         match self.transaction(&tasks).await {
             Ok(answers) => {
                 for (task, answer) in tasks.into_iter().zip(answers) {
@@ -148,13 +172,56 @@ impl Writer {
         let _ = task.reply.send(answer);
     }
 
+    /// A lone commit to a session whose record is kept: planned on that, and written in one round trip, where the head
+    /// in the file is still the kept one's. `None` where that cannot be, and nothing was written.
+    async fn at_once(&mut self, task: &Task) -> Option<Result<Answer>> {
+        let Request::Commit(commit) = &task.request else { return None };
+        let key = (Arc::clone(&task.tenant), commit.session);
+        let Stored { log, session } = self.kept.get(&key)?;
+        // Who is refused, or answered from before, is so by what is in the file, not by what is kept.
+        let Ok(planned @ Plan::Write { .. }) = plan(Some(session), commit) else { return None };
+        let Plan::Write { events, after, .. } = &planned else { return None };
+        if !keeps_labels(session, after) {
+            return None;
+        }
+        let (log, head) = (*log, int(session.head.get()));
+        let mut batch = Batch::new(self.holder.name());
+        batch.add_events(&task.tenant, log, after, events);
+        batch.add_record(&task.tenant, log, after);
+        match batch.write_at_once(self.conn.as_mut()?, head).await {
+            AtOnce::Done => {
+                let done = planned.committed();
+                self.keep(key, Stored { log, session: done.session.clone() });
+                Some(Ok(Answer::Committed(Box::new(done))))
+            }
+            AtOnce::Not => {
+                self.kept.remove(&key);
+                None
+            }
+            AtOnce::Failed { error, committing: true } => Some(Err(self.commit_failed(error).await)),
+            AtOnce::Failed { error, committing: false } => {
+                self.roll_back().await;
+                // Others hold the lock: they are waited for.
+                (!is_busy(&error)).then(|| Err(self.failed(error)))
+            }
+        }
+    }
+
+    fn keep(&mut self, key: Key, stored: Stored) {
+        if self.kept.len() >= KEPT {
+            self.kept.clear();
+        }
+        self.kept.insert(key, stored);
+    }
+
     async fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
         self.connect().await.map_err(Failure::whole)?;
         let mut known = self.begin(tasks).await.map_err(Failure::whole)?;
+        let mut batch = Batch::new(self.holder.name());
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
             let Some(conn) = self.conn.as_mut() else { return Err(Failure::whole(gone())) };
-            match task.request.run(conn, &mut known, &task.tenant).await {
+            match task.request.run(conn, &mut known, &mut batch, &task.tenant).await {
                 Ok(answer) => answers.push(Ok(answer)),
                 Err(Fault::Refused(error)) => answers.push(Err(error)),
                 Err(Fault::Sql(error)) => {
@@ -164,22 +231,31 @@ impl Writer {
             }
         }
         let Some(conn) = self.conn.as_mut() else { return Err(Failure::whole(gone())) };
+        if let Err(error) = batch.write(conn).await {
+            self.roll_back().await;
+            return Err(Failure { error: self.failed(error), alone: true });
+        }
         if let Err(error) = raw_sql("COMMIT").execute(conn).await {
-            // What failed below SQLite may have left the whole transaction in the log, where a recovery after a
-            // crash would find it.
-            let doubtful = is_io(&error);
-            let undone = self.roll_back().await;
-            let mut error = self.failed(error);
-            if doubtful || !undone {
-                error = error.with_outcome(WriteOutcome::Unknown);
-            }
-            return Err(Failure { error, alone: true });
+            return Err(Failure { error: self.commit_failed(error).await, alone: true });
+        }
+        for (key, stored) in known {
+            self.keep(key, stored);
         }
         if tasks.iter().any(|task| matches!(task.request, Request::Purge(_))) {
             // What was purged is still in the log; readers at work leave it there until the log is written anew.
             self.end_log().await;
         }
         Ok(answers)
+    }
+
+    /// The error for a COMMIT that failed.
+    async fn commit_failed(&mut self, error: sqlx::Error) -> Error {
+        // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash would
+        // find it.
+        let doubtful = is_io(&error);
+        let undone = self.roll_back().await;
+        let error = self.failed(error);
+        if doubtful || !undone { error.with_outcome(WriteOutcome::Unknown) } else { error }
     }
 
     fn failed(&self, error: sqlx::Error) -> Error {
@@ -194,52 +270,36 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the write lock, waiting for other processes, and reads the records that the requests will need: in one
-    /// round trip to SQLite's thread.
+    /// Takes the write lock, waiting for other processes, and learns the records that the requests will need: in one
+    /// round trip to SQLite's thread. Of those that are kept only the heads are read, where these are still the same.
     async fn begin(&mut self, tasks: &[Task]) -> Result<Known> {
         const BEGIN: &str = "BEGIN IMMEDIATE; \
-            SELECT s.record, s.record_crc, s.tenant, s.id FROM json_each(?) w \
-            JOIN sessions s ON s.tenant = w.value ->> 0 AND s.id = w.value ->> 1";
-        const BEGIN_ONE: &str = "BEGIN IMMEDIATE; SELECT record, record_crc, tenant, id FROM sessions WHERE tenant = ? AND id = ?";
-        let wanted: Vec<(&Arc<str>, SessionId)> = tasks
+            SELECT w.key, iif(s.head = w.value ->> 2, NULL, s.record), s.record_crc, s.log, s.head = w.value ->> 2 \
+            FROM json_each(?) w \
+            CROSS JOIN logs l ON l.tenant = w.value ->> 0 AND l.session = w.value ->> 1 \
+            CROSS JOIN sessions s ON s.log = l.log";
+        let mut wanted: Vec<Key> = tasks
             .iter()
             .filter_map(|task| match &task.request {
-                Request::Commit(commit) => Some((&task.tenant, commit.session)),
+                Request::Commit(commit) => Some((Arc::clone(&task.tenant), commit.session)),
                 _ => None,
             })
             .collect();
+        wanted.sort();
+        wanted.dedup();
+        let head = |key: &Key| self.kept.get(key).map(|kept| kept.session.head);
+        let asked: Vec<_> = wanted.iter().map(|key| (&*key.0, key.1.to_string(), head(key))).collect();
+        let asked = serde_json::to_string(&asked).unwrap_or_default();
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
         loop {
             let Some(conn) = self.conn.as_mut() else { return Err(gone()) };
-            let began = match wanted.as_slice() {
-                [] => raw_sql("BEGIN IMMEDIATE").execute(conn).await.map(|_| Vec::new()),
-                [(tenant, id)] => {
-                    query(BEGIN_ONE).bind(Arc::clone(tenant)).bind(id.to_string()).fetch_all(conn).await
-                }
-                many => {
-                    let many: Vec<[String; 2]> =
-                        many.iter().map(|(tenant, id)| [tenant.to_string(), id.to_string()]).collect();
-                    let many = serde_json::to_string(&many).unwrap_or_default();
-                    query(BEGIN).bind(many).fetch_all(conn).await
-                }
+            let began = if wanted.is_empty() {
+                raw_sql("BEGIN IMMEDIATE").execute(conn).await.map(|_| Vec::new())
+            } else {
+                query(BEGIN).bind(asked.clone()).fetch_all(conn).await
             };
             match began {
-                Ok(rows) => {
-                    let mut known = Known::new();
-                    for row in &rows {
-                        let Some((tenant, id)) = wanted.iter().find(|(tenant, id)| {
-                            text(row, 2).ok().flatten() == Some(tenant)
-                                && text(row, 3).ok().flatten().and_then(|id| id.parse().ok()) == Some(*id)
-                        }) else {
-                            continue;
-                        };
-                        // One that is damaged is looked at again when its turn comes.
-                        if let Ok(Some(session)) = record(row, tenant, *id) {
-                            known.insert((Arc::clone(tenant), *id), session);
-                        }
-                    }
-                    return Ok(known);
-                }
+                Ok(rows) => return Ok(self.learn(&wanted, &rows)),
                 Err(error) if is_busy(&error) => {
                     if !wait.pause() {
                         return Err(busy(&format!("write to {}", self.config.path.display())));
@@ -253,8 +313,27 @@ impl Writer {
         }
     }
 
+    /// What the rows of [`begin`](Self::begin) tell. A record that is damaged is looked at again when its turn comes.
+    fn learn(&mut self, wanted: &[Key], rows: &[SqliteRow]) -> Known {
+        let mut known = Known::new();
+        for row in rows {
+            let place = number(row, 0).ok().and_then(|place| usize::try_from(place).ok());
+            let Some(key) = place.and_then(|place| wanted.get(place)) else { continue };
+            let stored = match optional(row, 4) {
+                Ok(Some(1)) => self.kept.remove(key),
+                _ => match (record(row, 1, &key.0, key.1), number(row, 3)) {
+                    (Ok(Some(session)), Ok(log)) => Some(Stored { log, session }),
+                    _ => None,
+                },
+            };
+            known.extend(stored.map(|stored| (key.clone(), stored)));
+        }
+        known
+    }
+
     /// Undoes the transaction; `false` where that is not certain. The connection is closed then, which undoes it too.
     async fn roll_back(&mut self) -> bool {
+        self.kept.clear();
         let Some(conn) = self.conn.as_mut() else { return false };
         match raw_sql("ROLLBACK").execute(conn).await {
             Ok(_) => true,

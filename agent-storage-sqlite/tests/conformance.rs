@@ -63,7 +63,8 @@ async fn damage_rows(site: &Site, damage: Damage) -> sqlx::Result<()> {
         Damage::Event(session, seq) => {
             // Another character in the middle of the payload; it is still JSON.
             let flip = "UPDATE events SET json = substr(json, 1, length(json) - 6) || \
-                char(unicode(substr(json, -6, 1)) + 1) || substr(json, -5) WHERE session = ? AND seq = ?";
+                char(unicode(substr(json, -6, 1)) + 1) || substr(json, -5) \
+                WHERE log = (SELECT log FROM logs WHERE session = ?) AND seq = ?";
             let seq = i64::try_from(seq.get()).unwrap_or(0);
             let done = query(flip).bind(session.to_string()).bind(seq).execute(&mut conn).await?;
             assert_eq!(done.rows_affected(), 1);

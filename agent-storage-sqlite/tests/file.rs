@@ -340,7 +340,10 @@ async fn n15_people_read_sessions_messages_and_runs() {
             format!("EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE tenant = 'default' AND session = 'x'");
         let plan = query(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap();
         let lines: Vec<String> = plan.iter().map(|row| row.get(3)).collect();
-        assert!(lines.iter().any(|line| line.starts_with("SEARCH events USING INDEX")), "{lines:?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("SEARCH events USING INDEX") && line.contains("log=?")),
+            "{lines:?}"
+        );
     }
 }
 

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use agent_core::{
-    BindingStore, DeviceId, Effects, Expect, NewEvent, NewSession, ReadEvents, Seq, SessionId, SessionStore,
-    SessionStoreExt, WorkspaceId,
+    BindingStore, Commit, DeviceId, Effects, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents, Seq,
+    SessionId, SessionStore, SessionStoreExt, Trigger, WorkspaceId,
 };
 use agent_storage_sqlite::SqliteStore;
 use sqlx::query_scalar;
@@ -33,6 +33,28 @@ fn worker() {
         let effects = Effects::default();
         match order.split_once(' ').unwrap() {
             ("append", id) => append(&store, &effects, id.parse().unwrap()).await,
+            ("fill", id) => {
+                let id: SessionId = id.parse().unwrap();
+                let mut session = store.load(id).await.unwrap();
+                loop {
+                    let said = NewEvent::user_message("x".repeat(20_000));
+                    let commit = Commit::seal(&effects, id, session.head).event(said);
+                    match store.commit(commit).await {
+                        Ok(done) => session = done.session,
+                        Err(error) => break answer(failure(&error, session.head)),
+                    }
+                }
+            }
+            ("lease", id) => {
+                let id: SessionId = id.parse().unwrap();
+                let head = store.load(id).await.unwrap().head;
+                let begin = LeaseRequest::new("laptop", effects.new_run_id());
+                let commit = Commit::seal(&effects, id, head)
+                    .event(NewEvent::user_message("go"))
+                    .trigger(Trigger::BeginRun(begin));
+                answer(store.commit(commit).await.unwrap().epoch.unwrap());
+                std::future::pending::<()>().await;
+            }
             ("write", count) => write(&store, &effects, count.parse().unwrap()).await,
             ("open", name) => {
                 let device: DeviceId = name.parse().unwrap();
@@ -41,6 +63,11 @@ fn worker() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// How a worker says that a write failed after `head` was acknowledged.
+fn failure(error: &agent_core::Error, head: Seq) -> String {
+    format!("{:?} {:?} after {head}", error.kind(), error.write_outcome())
 }
 
 /// Appends until it is killed, and says each number once it is acknowledged.
@@ -145,6 +172,65 @@ async fn x02_fifty_kills_lose_nothing_that_was_acknowledged() {
     let verdict: String =
         query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
     assert_eq!(verdict, "ok");
+}
+
+/// X06: where the system fails in COMMIT itself, nobody knows whether the commit is in the file: it says so. What was
+/// acknowledged is there, the commit in doubt is there whole or not at all, and the file is sound.
+#[cfg(unix)]
+#[tokio::test]
+async fn x06_a_commit_that_fails_in_the_system_is_unknown() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let path = site.path().to_str().unwrap().to_owned();
+    let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("fill {}", session.id))];
+    let mut worker = Worker::start_with_small_files("worker", &orders);
+    let answer = worker.answer().expect("it failed in the end");
+    let (what, head) = answer.split_once(" after ").unwrap();
+    assert_eq!(what, "Unavailable Unknown");
+    assert!(worker.succeeded());
+    let acknowledged: u64 = head.parse().unwrap();
+    assert!(acknowledged > 10, "it wrote until the log was full: {acknowledged}");
+    let now = store.load(session.id).await.unwrap();
+    assert!((acknowledged..=acknowledged + 1).contains(&now.head.get()), "{acknowledged} {}", now.head);
+    let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
+    assert_eq!((page.events.len() as u64, page.damaged.len()), (now.head.get(), 0));
+    site.say(&store, &now, "the file goes on").await;
+    let verdict: String =
+        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+/// O12: a holder that was killed is proven dead at once, one that lives is not; an epoch that is over proves nothing.
+#[tokio::test]
+async fn o12_a_killed_holder_is_proven_dead() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let path = site.path().to_str().unwrap().to_owned();
+    let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("lease {}", session.id))];
+    let mut worker = Worker::start("worker", &orders);
+    let epoch = agent_core::Epoch::new(worker.answer().expect("it took the lease").parse().unwrap());
+    assert!(!store.pulse(session.id, epoch).await.unwrap().dead, "it lives");
+    // An input of another process is no sign of who holds the lease.
+    let now = store.load(session.id).await.unwrap();
+    let now = site.say(&store, &now, "meanwhile").await;
+    assert!(!store.pulse(session.id, epoch).await.unwrap().dead);
+    worker.kill();
+    assert!(store.pulse(session.id, epoch).await.unwrap().dead);
+    assert!(!store.pulse(session.id, epoch.next()).await.unwrap().dead);
+    let expired = Commit::seal(&site.effects, now.id, now.head).trigger(Trigger::LeaseExpired(epoch));
+    let now = store.commit(expired).await.unwrap().session;
+    let begin = LeaseRequest::new("phone", site.effects.new_run_id());
+    let begin = Commit::seal(&site.effects, now.id, now.head).trigger(Trigger::BeginRun(begin));
+    let epoch = store.commit(begin).await.unwrap().epoch.unwrap();
+    let other = site.open().await;
+    assert!(!other.pulse(session.id, epoch).await.unwrap().dead, "this process lives");
+    drop(store);
+    // The writer ends on its own thread.
+    while !other.pulse(session.id, epoch).await.unwrap().dead {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// X03: eight processes open a file that is not there yet; one makes its tables, all work on it.

@@ -235,3 +235,33 @@ async fn o12_beats_are_seen_by_another_handle() {
     here.beat(session.id, epoch.next()).await.unwrap();
     assert_eq!(there.pulse(session.id, epoch).await.unwrap(), after, "a beat of no lease");
 }
+
+/// X03, R13: what a writer remembers of a session counts only while nobody else has written to it: commits through
+/// another handle, its deletion and purge are seen by the very next commit.
+#[tokio::test]
+async fn x03_what_is_kept_is_not_trusted_after_another_handle_wrote() {
+    let site = Site::new();
+    let (here, there) = (site.open().await, site.open().await);
+    let session = site.session(&here).await;
+    let session = site.say(&here, &session, "kept here").await;
+    let other = site.say(&there, &session, "written there").await;
+    let late = site.said(&session, "late").expect(Expect::Is(session.head));
+    let error = here.commit(late).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(other.head) });
+    let session = site.say(&here, &other, "kept here again").await;
+    site.say(&there, &session, "written there again").await;
+    let any = site.said(&session, "after both").expect(Expect::Any);
+    let session = here.commit(any).await.unwrap().session;
+    assert_eq!(session.head.get(), 6);
+    let page = there.read(session.id, ReadEvents::first(10)).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (6, 0));
+
+    let delete =
+        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = there.commit(delete).await.unwrap().session;
+    there.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
+    // The place of the next event is free, and still nothing is written there.
+    let error = here.commit(site.said(&session, "too late").expect(Expect::Any)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Deleted);
+    assert!(here.read(session.id, ReadEvents::first(10)).await.unwrap().events.is_empty());
+}

@@ -1,17 +1,28 @@
-//! Two things measured in turns, round by round, so that both meet the same noise: medians, quartiles, their ratio.
+//! Two sides measured in turns, round by round, so that both meet the same noise: medians, quartiles, counts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// What a round of one side took, per operation.
+use crate::Outcome;
+use crate::counts::{Counts, Meter};
+
+/// How many rounds each side has.
+pub(crate) const ROUNDS: u32 = 21;
+
+/// What the rounds of one side took and wrote, per operation.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     micros: Vec<f64>,
+    counts: Counts,
+    operations: u32,
+    /// What each single operation took, where operations go on at once.
+    latencies: Vec<Duration>,
 }
 
 impl Side {
-    /// Adds a round of `operations` that took `time`.
-    pub(crate) fn add(&mut self, time: Duration, operations: u32) {
+    fn add(&mut self, time: Duration, counts: Counts, operations: u32) {
         self.micros.push(time.as_secs_f64() * 1e6 / f64::from(operations));
+        self.counts = self.counts + counts;
+        self.operations += operations;
     }
 
     /// The lower quartile, the median and the upper quartile, in microseconds.
@@ -20,49 +31,63 @@ impl Side {
         sorted.sort_by(f64::total_cmp);
         [1, 2, 3].map(|quarter| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(f64::NAN))
     }
+
+    /// Syncs and bytes of one operation, on average.
+    pub(crate) fn counts(&self) -> [f64; 2] {
+        let each = |count: u64| count as f64 / f64::from(self.operations.max(1));
+        [each(self.counts.syncs), each(self.counts.bytes)]
+    }
+
+    /// The latency that so many of 1,000 operations do not exceed, in milliseconds.
+    pub(crate) fn latency(&self, of_1000: usize) -> Option<f64> {
+        let mut sorted = self.latencies.clone();
+        sorted.sort();
+        let at = (sorted.len() * of_1000 / 1000).min(sorted.len().saturating_sub(1));
+        sorted.get(at).map(|latency| latency.as_secs_f64() * 1e3)
+    }
 }
 
-/// A workload's name, ours and the floor it is held against.
-#[derive(Debug)]
-pub(crate) struct Figure {
-    /// What was done.
-    pub(crate) name: &'static str,
-    /// Ours.
-    pub(crate) ours: Side,
-    /// The least that any implementation has to do.
-    pub(crate) floor: Side,
-    /// The ratio to the floor that we aim for.
-    pub(crate) aim: Option<f64>,
+/// Runs both sides in turns, each round with so many operations. A side may hand back the latencies of its operations.
+pub(crate) async fn compare(
+    meter: &Meter,
+    operations: u32,
+    mut ours: impl AsyncFnMut(u32) -> Outcome<Vec<Duration>>,
+    mut floor: impl AsyncFnMut(u32) -> Outcome<Vec<Duration>>,
+) -> Outcome<(Side, Side)> {
+    // One round that does not count: caches are warm, files are there.
+    floor(operations).await?;
+    ours(operations).await?;
+    let (mut ours_side, mut floor_side) = (Side::default(), Side::default());
+    for _ in 0..ROUNDS {
+        round(meter, operations, &mut floor, &mut floor_side).await?;
+        round(meter, operations, &mut ours, &mut ours_side).await?;
+    }
+    Ok((ours_side, floor_side))
 }
 
-impl Figure {
-    /// The ratio of the medians.
-    pub(crate) fn ratio(&self) -> f64 {
-        self.ours.quartiles()[1] / self.floor.quartiles()[1]
+/// Runs one side that is held against no other.
+pub(crate) async fn alone(
+    meter: &Meter,
+    operations: u32,
+    mut ours: impl AsyncFnMut(u32) -> Outcome<Vec<Duration>>,
+) -> Outcome<Side> {
+    ours(operations).await?;
+    let mut side = Side::default();
+    for _ in 0..ROUNDS {
+        round(meter, operations, &mut ours, &mut side).await?;
     }
+    Ok(side)
+}
 
-    /// One line of a table.
-    pub(crate) fn row(&self) -> String {
-        let side = |side: &Side| {
-            let [low, median, high] = side.quartiles();
-            format!("{median:>9.1} ({low:.1} to {high:.1})")
-        };
-        let aim = self.aim.map_or_else(|| "-".to_owned(), |aim| format!("{aim:.2}"));
-        format!(
-            "{:<34} {:>30} {:>30} {:>7.2} {aim:>6}",
-            self.name,
-            side(&self.ours),
-            side(&self.floor),
-            self.ratio()
-        )
-    }
-
-    /// The same as a line of JSON.
-    pub(crate) fn json(&self) -> String {
-        let (ours, floor) = (self.ours.quartiles(), self.floor.quartiles());
-        serde_json::json!({
-            "name": self.name, "ours_us": ours, "floor_us": floor, "ratio": self.ratio(), "aim": self.aim,
-        })
-        .to_string()
-    }
+async fn round(
+    meter: &Meter,
+    operations: u32,
+    run: &mut impl AsyncFnMut(u32) -> Outcome<Vec<Duration>>,
+    side: &mut Side,
+) -> Outcome {
+    let (before, start) = (meter.read(), Instant::now());
+    let latencies = run(operations).await?;
+    side.add(start.elapsed(), meter.read() - before, operations);
+    side.latencies.extend(latencies);
+    Ok(())
 }

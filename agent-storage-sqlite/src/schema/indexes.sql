@@ -1,8 +1,10 @@
+-- The conditions of the partial indexes stand in the queries that use them, word for word. `IS NOT NULL` would serve, but
+-- SQLite would then look at what is bound, and prepare each statement on the table anew whenever it is bound again.
 CREATE INDEX IF NOT EXISTS sessions_by_workspace ON sessions (tenant, workspace, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_state ON sessions (tenant, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_creator ON sessions (tenant, creator, last_active_at, id);
-CREATE INDEX IF NOT EXISTS sessions_by_parent ON sessions (tenant, parent, last_active_at, id) WHERE parent IS NOT NULL;
-CREATE INDEX IF NOT EXISTS sessions_by_due ON sessions (tenant, due_at, id) WHERE due_at IS NOT NULL;
-CREATE INDEX IF NOT EXISTS labels_by_session ON labels (tenant, session);
+CREATE INDEX IF NOT EXISTS sessions_by_parent ON sessions (tenant, parent, last_active_at, id) WHERE parent > '';
+CREATE INDEX IF NOT EXISTS sessions_by_due ON sessions (tenant, due_at, id) WHERE due_at > -9000000000000000000;
+CREATE INDEX IF NOT EXISTS labels_by_log ON labels (log);
 CREATE INDEX IF NOT EXISTS workspaces_by_access ON workspaces (tenant, status, last_accessed, id);
 CREATE INDEX IF NOT EXISTS bindings_by_workspace ON bindings (tenant, workspace, device);

@@ -10,12 +10,12 @@ FROM sessions;
 CREATE VIEW IF NOT EXISTS v_messages AS
 SELECT tenant, session, seq, json ->> '$.at' AS at, type, json ->> '$.actor' AS actor, json ->> '$.run' AS run,
        json ->> '$.data.text' AS text
-FROM events
+FROM logs JOIN events USING (log)
 WHERE type IN ('user.message', 'agent.message', 'system.message');
 
 CREATE VIEW IF NOT EXISTS v_runs AS
 SELECT tenant, session, json ->> '$.run' AS run, min(seq) AS first, max(seq) AS last, count(*) AS events,
        min(json ->> '$.at') AS began_at, max(json ->> '$.at') AS ended_at
-FROM events
+FROM logs JOIN events USING (log)
 WHERE json ->> '$.run' IS NOT NULL
 GROUP BY tenant, session, json ->> '$.run';

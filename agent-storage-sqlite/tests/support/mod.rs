@@ -72,7 +72,21 @@ pub(crate) const MARK: &str = "worker> ";
 
 impl Worker {
     pub(crate) fn start(test: &str, orders: &[(&str, String)]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::run(Command::new(std::env::current_exe().unwrap()), test, orders)
+    }
+
+    /// The same, where the system refuses files of more than about a megabyte: writes beyond fail.
+    #[cfg(unix)]
+    pub(crate) fn start_with_small_files(test: &str, orders: &[(&str, String)]) -> Self {
+        let mut shell = Command::new("sh");
+        // The signal that comes with such a failure would kill the process.
+        let limited = "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"";
+        shell.args(["-c", limited]).arg(std::env::current_exe().unwrap());
+        Self::run(shell, test, orders)
+    }
+
+    fn run(mut program: Command, test: &str, orders: &[(&str, String)]) -> Self {
+        let mut child = program
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .envs(orders.iter().map(|(name, value)| (*name, value.as_str())))
             .stdin(Stdio::null())

@@ -1,15 +1,21 @@
--- The events are the truth, as are tombstones, workspaces and bindings; sessions, labels and beats are derived.
--- Every key starts with the tenant. Tables keep their rowids: without them each event of 1 KiB would take an overflow
--- page.
+-- The logs with their events are the truth, as are tombstones, workspaces and bindings; sessions, labels and beats are
+-- derived. A session's log has a number, by which rows name it; everything else starts with the tenant. Tables keep
+-- their rowids: without them each event of 1 KiB would take an overflow page.
+
+CREATE TABLE logs (
+    log     INTEGER PRIMARY KEY,
+    tenant  TEXT NOT NULL,
+    session TEXT NOT NULL,
+    UNIQUE (tenant, session)
+) STRICT;
 
 CREATE TABLE events (
-    tenant  TEXT    NOT NULL,
-    session TEXT    NOT NULL,
-    seq     INTEGER NOT NULL,
-    type    TEXT    NOT NULL,
-    crc     INTEGER NOT NULL,
-    json    TEXT    NOT NULL,
-    PRIMARY KEY (tenant, session, seq)
+    log  INTEGER NOT NULL,
+    seq  INTEGER NOT NULL,
+    type TEXT    NOT NULL,
+    crc  INTEGER NOT NULL,
+    json TEXT    NOT NULL,
+    PRIMARY KEY (log, seq)
 ) STRICT;
 
 CREATE TABLE tombstones (
@@ -22,6 +28,7 @@ CREATE TABLE tombstones (
 ) STRICT;
 
 CREATE TABLE sessions (
+    log            INTEGER PRIMARY KEY,
     tenant         TEXT    NOT NULL,
     id             TEXT    NOT NULL,
     workspace      TEXT    NOT NULL,
@@ -31,6 +38,7 @@ CREATE TABLE sessions (
     base           INTEGER NOT NULL,
     kept           INTEGER,
     epoch          INTEGER,
+    holder         TEXT,
     creator        TEXT    NOT NULL,
     parent         TEXT,
     created_at     INTEGER NOT NULL,
@@ -40,8 +48,7 @@ CREATE TABLE sessions (
     summary_crc    INTEGER NOT NULL,
     record_crc     INTEGER NOT NULL,
     summary        TEXT    NOT NULL,
-    record         TEXT    NOT NULL,
-    PRIMARY KEY (tenant, id)
+    record         TEXT    NOT NULL
 ) STRICT;
 
 CREATE TABLE labels (
@@ -50,14 +57,13 @@ CREATE TABLE labels (
     value          TEXT    NOT NULL,
     last_active_at INTEGER NOT NULL,
     session        TEXT    NOT NULL,
+    log            INTEGER NOT NULL,
     PRIMARY KEY (tenant, key, value, last_active_at, session)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE beats (
-    tenant  TEXT    NOT NULL,
-    session TEXT    NOT NULL,
-    beat    INTEGER NOT NULL,
-    PRIMARY KEY (tenant, session)
+    log  INTEGER PRIMARY KEY,
+    beat INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE workspaces (

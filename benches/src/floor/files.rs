@@ -1,0 +1,108 @@
+//! Files by hand: lines at the end of a file, synced.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use agent_core::{Event, async_trait};
+
+use super::{Floor, LINE, RECORD};
+use crate::Outcome;
+
+pub(super) struct Files {
+    folder: PathBuf,
+    log: File,
+    created: u32,
+}
+
+impl Files {
+    pub(super) fn new(folder: PathBuf) -> Outcome<Self> {
+        let log = File::create(folder.join("log"))?;
+        Ok(Self { folder, log, created: 0 })
+    }
+
+    fn listed(&self, n: u32) -> PathBuf {
+        self.folder.join(format!("session {n}"))
+    }
+}
+
+fn append(log: &mut File, messages: u32) -> std::io::Result<()> {
+    log.write_all(&vec![b'x'; LINE * messages as usize])?;
+    log.sync_data()
+}
+
+#[async_trait]
+impl Floor for Files {
+    fn write(&mut self, messages: u32) -> Outcome {
+        Ok(append(&mut self.log, messages)?)
+    }
+
+    async fn write_at_once(&mut self, writers: u32, turns: u32) -> Outcome<Vec<Duration>> {
+        let tasks = (0..writers).map(|n| {
+            let path = self.folder.join(format!("writer {n}"));
+            tokio::task::spawn_blocking(move || {
+                let mut log = File::options().append(true).create(true).open(path)?;
+                let one = |_| {
+                    let start = Instant::now();
+                    append(&mut log, 2).map(|()| start.elapsed())
+                };
+                (0..turns).map(one).collect::<std::io::Result<Vec<_>>>()
+            })
+        });
+        let mut latencies = Vec::new();
+        for task in tasks.collect::<Vec<_>>() {
+            latencies.extend(task.await??);
+        }
+        Ok(latencies)
+    }
+
+    fn fill(&mut self, lines: &[String]) -> Outcome {
+        let last = lines.len().saturating_sub(50);
+        fs::write(self.folder.join("tail"), lines[last..].join("\n"))?;
+        Ok(fs::write(self.folder.join("lines"), lines.join("\n"))?)
+    }
+
+    fn last_50(&mut self) -> Outcome {
+        std::hint::black_box(fs::read(self.folder.join("tail"))?);
+        Ok(())
+    }
+
+    fn load(&mut self) -> Outcome {
+        let text = fs::read_to_string(self.folder.join("lines"))?;
+        let parsed: Vec<Event> = text.lines().map(Event::from_json).collect::<agent_core::Result<_>>()?;
+        std::hint::black_box(parsed);
+        Ok(())
+    }
+
+    fn fill_list(&mut self, sessions: u32) -> Outcome {
+        for n in 0..sessions {
+            fs::write(self.listed(n), [b'x'; RECORD])?;
+        }
+        Ok(())
+    }
+
+    /// Without an index each file has to be looked at.
+    fn list_50(&mut self) -> Outcome {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            found.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        found.sort();
+        for (_, path) in found.iter().rev().take(50) {
+            std::hint::black_box(fs::read(path)?);
+        }
+        Ok(())
+    }
+
+    fn create(&mut self) -> Outcome {
+        self.created += 1;
+        let (part, name) = (self.folder.join("part"), self.folder.join(format!("created {}", self.created)));
+        let mut file = File::create(&part)?;
+        file.write_all(&[b'x'; RECORD])?;
+        file.sync_all()?;
+        fs::rename(part, name)?;
+        Ok(File::open(&self.folder)?.sync_all()?)
+    }
+}

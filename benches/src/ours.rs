@@ -1,0 +1,119 @@
+//! Our stores, behind one trait object: no workload knows which one it measures.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent_core::{
+    Commit, Effects, Event, NewEvent, NewSession, Seq, Session, SessionStore, SessionStoreExt, WorkspaceId,
+};
+use agent_storage_fs::{FsConfig, Sync as FsSync};
+use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
+use futures::TryStreamExt;
+
+use crate::Outcome;
+
+/// Which store is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Files,
+    Sqlite,
+}
+
+impl Backend {
+    pub(crate) const ALL: [Self; 2] = [Self::Files, Self::Sqlite];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|backend| backend.name() == name)
+    }
+
+    /// Opens the store at a path, at its default durability: the loss of power loses nothing.
+    pub(crate) async fn open(self, path: &Path) -> Outcome<Arc<dyn SessionStore>> {
+        Ok(match self {
+            Self::Files => Arc::new(FsConfig::new(path).open().await?),
+            Self::Sqlite => Arc::new(SqliteConfig::new(path).open().await?),
+        })
+    }
+
+    /// Opens the store without syncs, to fill it before something else is measured.
+    pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Arc<dyn SessionStore>> {
+        Ok(match self {
+            Self::Files => Arc::new(FsConfig::new(path).with_sync(FsSync::Off).open().await?),
+            Self::Sqlite => Arc::new(SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?),
+        })
+    }
+}
+
+/// Text of one KiB.
+pub(crate) fn text() -> String {
+    "The quick brown fox jumps over the lazy dog. ".repeat(24).chars().take(1024).collect()
+}
+
+/// A store, and a session in it.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) path: PathBuf,
+    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) effects: Effects,
+    pub(crate) session: Session,
+}
+
+impl Ours {
+    /// A new store at a path that does not exist yet.
+    pub(crate) async fn new(backend: Backend, path: PathBuf) -> Outcome<Self> {
+        let store = backend.open(&path).await?;
+        let effects = Effects::default();
+        let session = new_session(store.as_ref(), &effects).await?;
+        Ok(Self { path, store, effects, session })
+    }
+
+    /// The same with so many events of one KiB each, made without syncs.
+    pub(crate) async fn filled(backend: Backend, path: PathBuf, events: u64) -> Outcome<Self> {
+        let store = backend.open_to_fill(&path).await?;
+        let effects = Effects::default();
+        let mut session = new_session(store.as_ref(), &effects).await?;
+        while session.head.get() < events {
+            let left = (events - session.head.get()).min(1000);
+            let said = (0..left).map(|_| NewEvent::agent_message(text()));
+            let commit = Commit::seal(&effects, session.id, session.head).events(said);
+            session = store.commit(commit).await?.session;
+        }
+        drop(store);
+        let store = backend.open(&path).await?;
+        Ok(Self { path, store, effects, session })
+    }
+
+    pub(crate) fn seal(&self) -> Commit {
+        Commit::seal(&self.effects, self.session.id, self.session.head)
+    }
+
+    pub(crate) async fn commit(&mut self, commit: Commit) -> Outcome {
+        self.session = self.store.commit(commit).await?.session;
+        Ok(())
+    }
+
+    /// So many messages of one KiB in one commit: two are a turn.
+    pub(crate) async fn say(&mut self, messages: u32) -> Outcome {
+        let said = (0..messages).map(|n| match n % 2 {
+            0 => NewEvent::user_message(text()),
+            _ => NewEvent::agent_message(text()),
+        });
+        self.commit(self.seal().events(said)).await
+    }
+
+    /// All events of the session.
+    pub(crate) async fn load(&self) -> Outcome<Vec<Event>> {
+        Ok(self.store.events(self.session.id, Seq::ZERO).try_collect().await?)
+    }
+}
+
+pub(crate) async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Outcome<Session> {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    Ok(SessionStoreExt::create(store, effects, new).await?)
+}

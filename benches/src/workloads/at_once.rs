@@ -1,0 +1,70 @@
+//! 32 sessions at once, in one process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agent_core::{Commit, NewEvent, Session};
+
+use super::Place;
+use crate::Outcome;
+use crate::ours::{Ours, new_session, text};
+use crate::report::Figure;
+use crate::rounds::{Side, compare};
+
+const WRITERS: u32 = 32;
+const TURNS: u32 = 16;
+
+pub(super) async fn at_once(place: &Place) -> Outcome<Figure> {
+    let (ours, mut floor) = (place.new_store().await?, place.floor()?);
+    let mut sessions = sessions(&ours, WRITERS).await?;
+    let sides = compare(
+        &place.meter,
+        WRITERS * TURNS,
+        async |_| turns(&ours, &mut sessions, TURNS).await,
+        async |_| floor.write_at_once(WRITERS, TURNS).await,
+    )
+    .await?;
+    let note = format!("ours {}, floor {}", latencies(&sides.0), latencies(&sides.1));
+    Ok(Figure::timed(place.backend, "a turn of 32 sessions at once", sides)
+        .aim("0.75 of the floor's rate (ratio 1.33) or 8,000/s, p99 under 15 ms")
+        .note(note))
+}
+
+pub(super) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Session>> {
+    let new = (0..count).map(|_| new_session(ours.store.as_ref(), &ours.effects));
+    futures::future::join_all(new).await.into_iter().collect()
+}
+
+/// So many turns in each of the sessions at once: what each took. A refusal fails all.
+pub(super) async fn turns(ours: &Ours, sessions: &mut Vec<Session>, turns: u32) -> Outcome<Vec<Duration>> {
+    let tasks = std::mem::take(sessions).into_iter().map(|mut session| {
+        let (store, effects) = (Arc::clone(&ours.store), ours.effects.clone());
+        tokio::spawn(async move {
+            let mut latencies = Vec::new();
+            for _ in 0..turns {
+                let start = Instant::now();
+                let turn = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
+                let commit = Commit::seal(&effects, session.id, session.head).events(turn);
+                session = store.commit(commit).await?.session;
+                latencies.push(start.elapsed());
+            }
+            Ok::<_, agent_core::Error>((session, latencies))
+        })
+    });
+    let mut all = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        let (session, latencies) = task.await??;
+        sessions.push(session);
+        all.extend(latencies);
+    }
+    Ok(all)
+}
+
+fn latencies(side: &Side) -> String {
+    format!(
+        "{:.0} turns/s, p50 {:.2} ms, p99 {:.2} ms",
+        1e6 / side.quartiles()[1],
+        side.latency(500).unwrap_or(f64::NAN),
+        side.latency(990).unwrap_or(f64::NAN)
+    )
+}

@@ -1,0 +1,108 @@
+//! One writer: a message, a turn, a turn with a run's lease, and what they cost in a long session.
+
+use agent_core::{LeaseRequest, NewEvent, Reason, RunEnd, Trigger};
+
+use super::Place;
+use crate::Outcome;
+use crate::ours::{Backend, Ours, text};
+use crate::report::Figure;
+use crate::rounds::compare;
+
+const BATCH: u32 = 50;
+
+fn aim(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Files => "at most 1.2",
+        Backend::Sqlite => "at most 1.3",
+    }
+}
+
+pub(super) async fn append(place: &Place) -> Outcome<Figure> {
+    let sides = commits(place, 1).await?;
+    Ok(Figure::timed(place.backend, "append 1 KiB", sides).aim(aim(place.backend)))
+}
+
+pub(super) async fn turn(place: &Place) -> Outcome<Figure> {
+    let sides = commits(place, 2).await?;
+    Ok(Figure::timed(place.backend, "turn: two messages, one commit", sides).aim(aim(place.backend)))
+}
+
+async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, crate::rounds::Side)> {
+    let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
+    compare(
+        &place.meter,
+        BATCH,
+        async |times| {
+            for _ in 0..times {
+                ours.say(messages).await?;
+            }
+            Ok(Vec::new())
+        },
+        async |times| {
+            for _ in 0..times {
+                floor.write(messages)?;
+            }
+            Ok(Vec::new())
+        },
+    )
+    .await
+}
+
+/// What the runtime does for a prompt: the input with the begin of a run, the answer with its end.
+pub(super) async fn run(place: &Place) -> Outcome<Figure> {
+    let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
+    let sides = compare(
+        &place.meter,
+        BATCH,
+        async |times| {
+            for _ in 0..times {
+                prompt(&mut ours).await?;
+            }
+            Ok(Vec::new())
+        },
+        async |times| {
+            for _ in 0..times {
+                floor.write(1)?;
+                floor.write(1)?;
+            }
+            Ok(Vec::new())
+        },
+    )
+    .await?;
+    Ok(Figure::timed(place.backend, "run: two commits, with a lease", sides).aim(aim(place.backend)))
+}
+
+async fn prompt(ours: &mut Ours) -> Outcome {
+    let run = ours.effects.new_run_id();
+    let begin = Trigger::BeginRun(LeaseRequest::new("bench", run));
+    ours.commit(ours.seal().event(NewEvent::user_message(text())).trigger(begin)).await?;
+    let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+    let answer = ours.seal().fence(run, ours.session.epoch).event(NewEvent::agent_message(text()));
+    ours.commit(answer.trigger(end)).await
+}
+
+/// The same commit at the end of a long session, and (as the floor) of a short one.
+pub(super) async fn growth(place: &Place) -> Outcome<Figure> {
+    let long = if place.quick { 10_000 } else { 100_000 };
+    let mut long = place.filled_store("long", long).await?;
+    let mut short = place.filled_store("short", 100).await?;
+    let sides = compare(
+        &place.meter,
+        BATCH,
+        async |times| {
+            for _ in 0..times {
+                long.say(1).await?;
+            }
+            Ok(Vec::new())
+        },
+        async |times| {
+            for _ in 0..times {
+                short.say(1).await?;
+            }
+            Ok(Vec::new())
+        },
+    )
+    .await?;
+    let name = format!("append at {} / at 100", if place.quick { "10,000" } else { "100,000" });
+    Ok(Figure::timed(place.backend, name, sides).aim("at most 1.1"))
+}
