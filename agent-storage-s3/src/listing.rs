@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
 use crate::keys::last;
-use crate::sessions::{absent, slot_of};
+use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::store::Tenant;
 
@@ -51,15 +51,20 @@ impl Tenant {
     /// What a session's newest commit says of it. Reads no more of that than its record.
     async fn summary(&self, id: SessionId) -> Result<SessionSummary> {
         let until = self.bucket.deadline();
-        let newest = self.bucket.list(&self.keys.slots(id), None, None, 1, false, until).await?;
-        let slot = newest.keys.first().ok_or_else(|| absent(id)).and_then(|key| slot_of(key))?;
-        let key = self.keys.slot(id, slot);
-        let part = self.bucket.get_range(&key, 0..RECORD_PART, until).await?.ok_or_else(|| absent(id))?;
-        let entry = Entry::parse(&part.bytes, id, slot)?;
-        if entry.head.kind == Kind::Void {
-            return Err(absent(id));
+        let mut emptied = None;
+        loop {
+            let newest = self.bucket.list(&self.keys.slots(id), None, None, 1, false, until).await?;
+            let slot = newest.keys.first().ok_or_else(|| absent(id)).and_then(|key| slot_of(key))?;
+            let key = self.keys.slot(id, slot);
+            let part = self.bucket.get_range(&key, 0..RECORD_PART, until).await?.ok_or_else(|| absent(id))?;
+            let entry = Entry::parse(&part.bytes, id, slot)?;
+            match entry.head.kind {
+                Kind::Void => return Err(absent(id)),
+                // It was the newest when it was listed, and is not any more.
+                Kind::Stub if emptied.replace(slot) != Some(slot) => {}
+                _ => return record(&entry).map(SessionSummary::from),
+            }
         }
-        crate::sessions::record(&entry).map(SessionSummary::from)
     }
 }
 

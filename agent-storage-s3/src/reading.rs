@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::error::corrupt;
 use crate::line::Line;
-use crate::sessions::{record, slot_of};
+use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Found, Reference, Slot, event};
 use crate::store::Tenant;
 
@@ -50,8 +50,27 @@ impl Tenant {
     /// A page of the session's own events.
     pub(crate) async fn read(&self, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
         let until = self.bucket.deadline();
-        let head = self.newest(id, until).await?.ok_or_else(|| crate::sessions::absent(id))?;
-        let (first, last) = extent(&head, record(&head)?);
+        let mut head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        loop {
+            let page = self.page(&head, read, until).await;
+            let damaged = match &page {
+                Ok(page) => !page.damaged.is_empty(),
+                Err(error) => *error.kind() == ErrorKind::Corrupt,
+            };
+            if !damaged {
+                return page;
+            }
+            // What is gone may have been purged meanwhile.
+            let now = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
+            if now.head.kept == head.head.kept {
+                return page;
+            }
+            head = now;
+        }
+    }
+
+    async fn page(&self, head: &Arc<Entry>, read: &ReadEvents, until: Instant) -> Result<EventPage> {
+        let (first, last) = extent(head, record(head)?);
         let low = read.after.next().max(first);
         let high = read.before.map_or(last, |seq| before(seq).min(last));
         let limit = read.limit.clamp(1, PAGE_MAX);
@@ -59,9 +78,9 @@ impl Tenant {
         let done = if low > high {
             Ok(())
         } else if read.newest {
-            self.descend(&head, low, high, &mut filling, until).await
+            self.descend(head, low, high, &mut filling, until).await
         } else {
-            self.ascend(&head, low, high, &mut filling, until).await
+            self.ascend(head, low, high, &mut filling, until).await
         };
         let Filling { events, full, .. } = filling;
         let error = match done {
@@ -72,7 +91,7 @@ impl Tenant {
         let page = EventPage::collect(read, events.into_iter().map(Ok))?;
         Ok(match error {
             Some(error) if !full => {
-                page.with_damaged(vec![Damaged::new(format!("session {id}"), error.to_string())])
+                page.with_damaged(vec![Damaged::new(format!("session {}", id_of(head)), error.to_string())])
             }
             _ => page,
         })
