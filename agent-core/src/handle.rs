@@ -10,10 +10,10 @@ use crate::holdings::Documents;
 use crate::id::{Epoch, Seq, SessionId};
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
-use crate::runtime::start::{Begun, Watched, begin, stored, watch_holder};
+use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
 use crate::session::{
     Actor, Body, Commit, Committed, Counts, Event, EventPage, Expect, NewEvent, Patch, ReadEvents, Reason,
-    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger, coming,
+    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger, Wake, coming,
 };
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
@@ -112,7 +112,8 @@ impl SessionHandle {
     /// [outcome](crate::Error::write_outcome) is unknown.
     #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
-        let ((), begun) = tokio::join!(self.touch(), self.begin(Some(input.into()), None));
+        let cause = Cause { input: Some(input.into()), ..Cause::default() };
+        let ((), begun) = tokio::join!(self.touch(), self.begin(cause));
         match begun? {
             Begun::Run(run) => Ok(run),
             Begun::Waiting(seq) => {
@@ -123,9 +124,9 @@ impl SessionHandle {
     }
 
     /// Begins in a task of its own: a caller that goes away leaves no lease behind without a run.
-    async fn begin(&self, input: Option<Input>, expired: Option<Epoch>) -> Result<Begun> {
+    async fn begin(&self, cause: Cause) -> Result<Begun> {
         let handle = self.clone();
-        let work = async move { begin(&handle, input, expired).await };
+        let work = async move { begin(&handle, cause).await };
         tokio::spawn(work.in_current_span()).await.unwrap_or_else(|failed| {
             let error = Error::new(
                 ErrorKind::Unavailable,
@@ -171,10 +172,45 @@ impl SessionHandle {
             Watched::Alive => return Ok(None),
             Watched::Released => None,
         };
-        Ok(match self.begin(None, expired).await? {
+        Ok(match self.begin(Cause { expired, ..Cause::default() }).await? {
             Begun::Run(run) => Some(run),
             Begun::Waiting(_) => None,
         })
+    }
+
+    /// As [`wake`](Self::wake), where nobody waits for the outcome: see [`AgentRuntime::wake`].
+    pub(crate) async fn wake_unattended(&self, expired: Option<Epoch>) -> Result<Option<Run>> {
+        let (now, at) = (self.snapshot(), self.runtime.effects().now());
+        let waits = now.status.state == SessionState::RequiresAction;
+        let overdue = now
+            .action
+            .as_ref()
+            .filter(|action| waits && action.expires_at.is_some_and(|expires_at| expires_at <= at));
+        let overdue = overdue.map(|action| action.id.clone());
+        Ok(match self.begin(Cause { input: None, expired, overdue, unattended: true }).await? {
+            Begun::Run(run) => Some(run),
+            Begun::Waiting(_) => None,
+        })
+    }
+
+    /// Wants a run at [`wake.at`](Wake::at), once: a wake of the same [key](Wake::key) takes the place of the earlier
+    /// one. Whoever looks after the sessions starts it, see [`Scheduler`](crate::runtime::Scheduler). Durable when it
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` for more than 128 wakes; `InvalidInput`; `InvalidTransition` where the session is over.
+    pub async fn schedule(&self, wake: Wake) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::wake_scheduled(wake))).await.map(drop)
+    }
+
+    /// Takes back the wake of this key. Nothing happens where there is none.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where the session is over.
+    pub async fn cancel_wake(&self, key: &str) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::wake_cancelled(key))).await.map(drop)
     }
 
     /// Waits for this session's turn, as long as it takes, and then starts one bounded run; none where nothing waits
@@ -194,7 +230,7 @@ impl SessionHandle {
                 Watched::Gone(epoch) => Some(epoch),
                 Watched::Alive | Watched::Released => None,
             };
-            if let Begun::Run(run) = self.begin(None, expired).await? {
+            if let Begun::Run(run) = self.begin(Cause { expired, ..Cause::default() }).await? {
                 return Ok(Some(run));
             }
             let now = self.refresh().await?;

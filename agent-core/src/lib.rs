@@ -38,7 +38,7 @@ pub use page::{Cursor, Damaged, Page};
 #[cfg(feature = "runtime")]
 pub use runtime::{
     AgentBuilder, AgentRuntime, Config, EchoProvider, Input, LlmProvider, Persistence, Plugin, Run,
-    RunOutcome, RunReport, ScriptedProvider, Stored, Update,
+    RunOutcome, RunReport, Scheduler, ScriptedProvider, Stored, Update,
 };
 pub use session::plan::{Plan, plan};
 pub use session::{
@@ -48,6 +48,7 @@ pub use session::{
     PendingAction, Pulse, Purge, Purged, ReadEvents, Reason, References, Resource, Role, RunEnd, Scope,
     Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step,
     SystemMessage, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Wake,
+    WakeCancelled,
 };
 pub use storage::{Storage, Tenants};
 pub use workspace::{

@@ -476,6 +476,10 @@ fn o02_golden_json() {
         assert_eq!(Event::from_json(line).unwrap().to_json(), line);
     }
     assert_eq!(Session::from_json(include_str!("golden/session.json")).unwrap(), *driver.now());
+    // A record of before runs noted where they began.
+    let mut before = driver.now().clone();
+    before.begun = Seq::ZERO;
+    assert_eq!(Session::from_json(include_str!("golden/session_without_begun.json")).unwrap(), before);
 }
 
 /// X05: no bytes bring the decoders down.
@@ -510,6 +514,8 @@ enum Move {
     Resume,
     Patch(String, Option<String>),
     Wake(u8, i64),
+    Unwake(u8),
+    RunLost(u32),
     Custom(String),
     Archive,
     Unarchive,
@@ -533,6 +539,8 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(Move::Resume),
         2 => ("[a-c]", proptest::option::of("[x-z]{1,9}")).prop_map(|(k, v)| Move::Patch(k, v)),
         1 => (0..3u8, any::<i64>()).prop_map(|(k, at)| Move::Wake(k, at)),
+        1 => (0..3u8).prop_map(Move::Unwake),
+        1 => (1..4u32).prop_map(Move::RunLost),
         1 => any::<String>().prop_map(Move::Custom),
         1 => Just(Move::Archive),
         1 => Just(Move::Unarchive),
@@ -573,6 +581,10 @@ fn commit_of(driver: &Driver, next: &Move) -> Commit {
         Move::Patch(key, None) => plain.event(NewEvent::updated(Patch::new().without_label(key))),
         Move::Wake(key, at) => {
             plain.event(NewEvent::wake_scheduled(Wake::new(format!("w{key}"), Timestamp::from_micros(at))))
+        }
+        Move::Unwake(key) => plain.event(NewEvent::wake_cancelled(format!("w{key}"))),
+        Move::RunLost(limit) => {
+            plain.trigger(Trigger::run_lost(driver.now().epoch, driver.effects.now(), limit))
         }
         Move::Custom(text) => {
             plain.event(NewEvent::new("x.test.y".parse().unwrap(), RawJson::of(&text).unwrap()))

@@ -48,6 +48,7 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::Ready, /*     */ "i........."),
     (TriggerKind::Input, /*     */ "nqqras...."),
     (TriggerKind::EnqueueWake, /**/ "nqqras...."),
+    (TriggerKind::CancelWake, /**/ "=======..."),
     (TriggerKind::BeginRun, /*  */ "..rb......"),
     (TriggerKind::Take, /*      */ "...=......"),
     (TriggerKind::EndRun, /*    */ "...i......"),
@@ -120,6 +121,7 @@ fn ask(driver: &Driver, trigger: TriggerKind) -> Commit {
         TriggerKind::EnqueueWake => {
             plain.event(NewEvent::wake_scheduled(Wake::new("later", "2030-01-01T00:00:00Z".parse().unwrap())))
         }
+        TriggerKind::CancelWake => plain.event(NewEvent::wake_cancelled("later")),
         TriggerKind::BeginRun => plain.trigger(Trigger::BeginRun(driver.lease_request())),
         TriggerKind::Take => own.trigger(Trigger::Take),
         TriggerKind::EndRun => own.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))),

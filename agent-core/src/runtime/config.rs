@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::check_text;
 use crate::session::LeaseRequest;
@@ -30,6 +31,8 @@ pub struct Config {
     pub lease_ttl: Duration,
     /// What happens where a turn cannot be stored.
     pub persistence: Persistence,
+    /// How runs that nobody waits for are tried again when they fail.
+    pub retry: Retry,
     /// Whether runs and tool calls are recorded as spans in the session's log.
     pub spans: bool,
     /// Whether the model's reasoning is stored.
@@ -78,6 +81,39 @@ pub enum Persistence {
     BestEffort,
 }
 
+/// How a run that nobody waits for is tried again when it fails, or when its process is lost: after a pause that doubles
+/// from failure to failure, and not for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retry {
+    /// The pause after the first failure.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+    /// After how many failures in a row the session is `Failed`, until somebody recovers it.
+    pub limit: u32,
+}
+
+impl Default for Retry {
+    /// Pauses from 10 seconds to an hour; five failures.
+    fn default() -> Self {
+        Self::new(Duration::from_secs(10), Duration::from_secs(3600), 5)
+    }
+}
+
+impl Retry {
+    /// Pauses from `first` to `longest`, and at most `limit` failures in a row.
+    pub const fn new(first: Duration, longest: Duration, limit: u32) -> Self {
+        Self { first, longest, limit }
+    }
+
+    /// When a run that fails at `now`, after `failures` others in a row, may be tried again.
+    pub(crate) fn ready_at(&self, now: Timestamp, failures: u32) -> Timestamp {
+        let pause = self.first.saturating_mul(1 << failures.min(20)).min(self.longest);
+        now.plus_micros(i64::try_from(pause.as_micros()).unwrap_or(i64::MAX))
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -87,6 +123,7 @@ impl Default for Config {
             limits: Limits::default(),
             lease_ttl: LeaseRequest::DEFAULT_TTL,
             persistence: Persistence::Strict,
+            retry: Retry::default(),
             spans: false,
             keep_thinking: true,
         }
@@ -173,6 +210,13 @@ impl Config {
     #[must_use]
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = persistence;
+        self
+    }
+
+    /// Sets how runs that nobody waits for are tried again.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
         self
     }
 

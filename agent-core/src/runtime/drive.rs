@@ -48,6 +48,8 @@ pub(crate) struct Driver {
     lost: bool,
     pub(super) usage: Usage,
     pub(super) tool_calls: u32,
+    /// Nobody waits for the outcome: a failure is tried again.
+    pub(crate) unattended: bool,
 }
 
 /// How a run is to end.
@@ -86,6 +88,7 @@ impl Driver {
             lost: false,
             usage: Usage::default(),
             tool_calls: 0,
+            unattended: false,
         }
     }
 
@@ -141,7 +144,8 @@ impl Driver {
             return;
         }
         self.backlog.clear();
-        let commit = self.sealed().trigger(Trigger::EndRun(RunEnd::Failed(Failure::from(error))));
+        let end = self.failed(Failure::from(error));
+        let commit = self.sealed().trigger(Trigger::EndRun(end));
         match self.handle.runtime().storage.sessions.settle(commit).await {
             Ok(committed) => self.handle.note(&committed.session),
             Err(error) => warn!(%error, "the end of a failed run could not be stored; its lease expires"),
@@ -208,8 +212,7 @@ impl Driver {
 
     /// Tells the model which wakes the run is for; without that it would be asked nothing.
     fn tell_wakes(&mut self, context: &mut ModelContext) {
-        let Some(since) = self.session.lease.as_ref().map(|lease| lease.since) else { return };
-        let mut due: Vec<_> = self.session.wakes.iter().filter(|wake| wake.at <= since).collect();
+        let mut due: Vec<_> = self.session.woken_by().collect();
         due.sort_by_key(|wake| (Reverse(wake.priority), wake.at));
         for wake in due {
             let text = format!("The scheduled wake {:?} is due. {}", wake.key, wake.note);
@@ -239,7 +242,7 @@ impl Driver {
             RunOutcome::Completed(reason) => (RunEnd::Completed(*reason), ToolOutcome::Ok),
             RunOutcome::Failed(failure) => {
                 self.send(Update::Failed(failure.clone()));
-                (RunEnd::Failed(failure.clone()), ToolOutcome::Error)
+                (self.failed(failure.clone()), ToolOutcome::Error)
             }
             RunOutcome::Awaiting(action) => (RunEnd::Await(action.clone()), ToolOutcome::Ok),
             RunOutcome::Interrupted | RunOutcome::Waiting(_) => {
@@ -260,6 +263,17 @@ impl Driver {
         let stored = self.backlog.is_empty() && !self.lost;
         let status = self.session.status;
         Ok(RunReport { run: Some(self.run), text, outcome, usage: self.usage, status, stored })
+    }
+
+    /// How a run ends that failed.
+    fn failed(&self, failure: Failure) -> RunEnd {
+        if !self.unattended {
+            return RunEnd::Failed(failure);
+        }
+        let runtime = self.handle.runtime();
+        let retry = runtime.config().retry;
+        let ready_at = retry.ready_at(runtime.effects().now(), self.session.attempts);
+        RunEnd::retry(failure, ready_at, retry.limit)
     }
 
     fn sealed(&mut self) -> Commit {

@@ -9,6 +9,7 @@ mod offline;
 mod plugin;
 mod provider;
 pub(crate) mod run;
+mod scheduler;
 mod spans;
 pub(crate) mod start;
 mod stop;
@@ -21,13 +22,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub use builder::AgentBuilder;
-pub use config::{Config, Limits, Persistence};
+pub use config::{Config, Limits, Persistence, Retry};
 pub use offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use plugin::{Plugin, ToolContext};
 pub use provider::{
     LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolMode, ToolSpec, Usage,
 };
 pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
+pub use scheduler::{Round, Scheduler, SchedulerConfig};
 
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +38,7 @@ use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::manager::WorkspaceManager;
 use crate::session::Patch;
 use crate::storage::Storage;
+use start::{Watched, watch_holder};
 use tools::Toolbox;
 
 /// Models, plugins and a configuration on the stores of one tenant. Cheap to clone.
@@ -98,6 +101,26 @@ impl AgentRuntime {
     pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<SessionHandle> {
         let session = self.workspaces.new_session(workspace, patch).await?;
         Ok(SessionHandle::new(self.clone(), session))
+    }
+
+    /// Starts at most one bounded run of a session, where nobody waits for its outcome: none where nothing waits or is
+    /// due, or somebody else runs it; otherwise one that takes up everything that does. A question whose time is over
+    /// is given up first. A run that fails, or whose process is lost, is tried again after a [pause](Config::retry).
+    ///
+    /// Where the session is run by somebody, it watches the holder as [`SessionHandle::wake`] does.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`; those of the store; `Unavailable` in a shutdown.
+    pub async fn wake(&self, id: SessionId) -> Result<Option<Run>> {
+        let handle = self.session(id).await?;
+        let now = handle.snapshot();
+        let expired = match watch_holder(&handle, &now, false).await? {
+            Watched::Gone(epoch) => Some(epoch),
+            Watched::Alive => return Ok(None),
+            Watched::Released => None,
+        };
+        handle.wake_unattended(expired).await
     }
 
     /// The workspaces of this tenant.

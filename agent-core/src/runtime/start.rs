@@ -14,11 +14,25 @@ use crate::runtime::run::{Input, Run, Stored};
 use crate::runtime::stop::is_set;
 use crate::runtime::{Slot, shutting_down};
 use crate::session::{
-    Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState, SessionStoreExt, Trigger,
+    ActionId, Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState,
+    SessionStoreExt, Trigger,
 };
 
 /// How often a beginning that somebody else was quicker with is tried again.
 const ATTEMPTS: usize = 4;
+
+/// What a run is to be begun for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cause {
+    /// What a person says.
+    pub(crate) input: Option<Input>,
+    /// The lease of a holder that is known to be gone.
+    pub(crate) expired: Option<Epoch>,
+    /// What the session waits for, and is given up now.
+    pub(crate) overdue: Option<ActionId>,
+    /// Nobody waits for the outcome: a run that fails is tried again.
+    pub(crate) unattended: bool,
+}
 
 /// What came of a beginning.
 #[derive(Debug)]
@@ -29,15 +43,10 @@ pub(crate) enum Begun {
     Waiting(Seq),
 }
 
-/// Stores the input, if there is one, and starts a run where one may start. `expired` is the lease of a holder that
-/// is known to be gone.
-pub(crate) async fn begin(
-    handle: &SessionHandle,
-    input: Option<Input>,
-    expired: Option<Epoch>,
-) -> Result<Begun> {
+/// Stores the input, if there is one, and starts a run where one may start.
+pub(crate) async fn begin(handle: &SessionHandle, cause: Cause) -> Result<Begun> {
     let mut seq = Seq::ZERO;
-    match try_begin(handle, input, expired, &mut seq).await {
+    match try_begin(handle, cause, &mut seq).await {
         // An input that is stored must not look as if it were not: it would be sent again.
         Err(error) if seq > Seq::ZERO => {
             warn!(session = %handle.id(), %error, "the input is stored; the holder could not be replaced");
@@ -48,12 +57,8 @@ pub(crate) async fn begin(
 }
 
 /// Notes in `seq` where the input is stored, as soon as it is.
-async fn try_begin(
-    handle: &SessionHandle,
-    mut input: Option<Input>,
-    mut expired: Option<Epoch>,
-    seq: &mut Seq,
-) -> Result<Begun> {
+async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Result<Begun> {
+    let Cause { mut input, mut expired, mut overdue, unattended } = cause;
     let runtime = handle.runtime();
     let slot = Slot::admit(&runtime.shared)?;
     let (shared, sessions) = (&runtime.shared, &runtime.storage.sessions);
@@ -69,12 +74,21 @@ async fn try_begin(
             LeaseRequest::new(shared.config.holder.clone(), run).ttl(shared.config.lease_ttl).if_ready();
         let mut commit = Commit::seal(&shared.effects, handle.id(), now.head);
         if let Some(epoch) = expired {
-            commit = commit.trigger(Trigger::LeaseExpired(epoch));
+            commit = commit.trigger(if unattended {
+                let retry = shared.config.retry;
+                let ready_at = retry.ready_at(shared.effects.now(), now.attempts);
+                Trigger::run_lost(epoch, ready_at, retry.limit)
+            } else {
+                Trigger::LeaseExpired(epoch)
+            });
+        }
+        if let Some(action) = overdue.clone() {
+            commit = commit.trigger(Trigger::ActionTimeout(action));
         }
         let likely = match now.status.state {
             SessionState::Running => expired.is_some(),
             SessionState::Queued => true,
-            _ => input.is_some(),
+            _ => input.is_some() || overdue.is_some(),
         };
         let patch = changed_references(handle, &now).filter(|_| likely && say_provider);
         let says_provider = patch.is_some();
@@ -99,6 +113,14 @@ async fn try_begin(
                 expired = dead_holder(handle, &now).await;
                 continue;
             }
+            // The answer came first.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidTransition { .. })
+                    && overdue.take().is_some() =>
+            {
+                now = handle.refresh().await?;
+                continue;
+            }
             // A record that is full must not keep a person from being heard.
             Err(error) if *error.kind() == ErrorKind::LimitExceeded && says_provider => {
                 say_provider = false;
@@ -116,8 +138,9 @@ async fn try_begin(
             if expired.is_some() {
                 info!(session = %handle.id(), %epoch, "took over from a holder that was gone");
             }
-            return Ok(Begun::Run(start(handle, slot, run, epoch, committed)));
+            return Ok(Begun::Run(start(handle, slot, run, epoch, committed, unattended)));
         }
+        overdue = None;
         now = handle.snapshot();
         // The holder may have been found only by this commit; whether it is dead decides about one more.
         expired = dead_holder(handle, &now).await;
@@ -134,11 +157,13 @@ fn start(
     run: crate::id::RunId,
     epoch: Epoch,
     committed: Committed,
+    unattended: bool,
 ) -> Run {
     let (sender, updates) = mpsc::unbounded_channel();
     let cancel = watch::Sender::new(false);
     let status = committed.session.status;
-    let driver = Driver::new(handle.clone(), run, epoch, committed.session, sender, cancel.subscribe());
+    let mut driver = Driver::new(handle.clone(), run, epoch, committed.session, sender, cancel.subscribe());
+    driver.unattended = unattended;
     tokio::spawn(driver.run(slot));
     Run { updates, cancel, id: Some(run), stored: None, status }
 }

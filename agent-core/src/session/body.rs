@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
-use crate::id::{SessionId, check_text};
+use crate::id::{Seq, SessionId, check_text};
 use crate::json::{RawFields, RawJson};
 use crate::session::document::DocumentWritten;
 use crate::session::event::{EventType, NewEvent};
-use crate::session::record::{ActionId, CallId, Created, Patch, SpanId, Status};
+use crate::session::record::{ActionId, CallId, Created, Patch, SpanId, Status, is_default};
 use crate::session::state::words;
 
 /// An event's payload by its type. Fields that this version does not know stay in [`Event::data`](super::Event::data).
@@ -55,6 +55,8 @@ pub enum Body {
     SessionHistoryCleared(Note),
     /// `session.wake_scheduled`
     SessionWakeScheduled(Wake),
+    /// `session.wake_cancelled`
+    SessionWakeCancelled(WakeCancelled),
     /// `session.child_created`
     SessionChildCreated(ChildCreated),
     /// `session.child_idle`
@@ -266,15 +268,47 @@ pub struct Wake {
     /// What for, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Higher runs first among those due.
+    /// Among those that one run is for, a higher one is told first.
     #[serde(default)]
     pub priority: i32,
+    /// The event that scheduled it. Known in a session's record only.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub seq: Seq,
 }
 
 impl Wake {
     /// A wake at `at`.
     pub fn new(key: impl Into<String>, at: Timestamp) -> Self {
-        Self { key: key.into(), at, note: String::new(), priority: 0 }
+        Self { key: key.into(), at, note: String::new(), priority: 0, seq: Seq::ZERO }
+    }
+
+    /// Says what for: at most 512 bytes.
+    #[must_use]
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Sets its rank among those that one run is for; 0 unless set.
+    #[must_use]
+    pub fn with_priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+/// A wake is wanted no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WakeCancelled {
+    /// The wake's key.
+    pub key: String,
+}
+
+impl WakeCancelled {
+    /// Names the wake.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self { key: key.into() }
     }
 }
 
@@ -348,6 +382,7 @@ impl Body {
             "session.document_written" => Self::SessionDocumentWritten(data.to()?),
             "session.history_cleared" => Self::SessionHistoryCleared(data.to()?),
             "session.wake_scheduled" => Self::SessionWakeScheduled(data.to()?),
+            "session.wake_cancelled" => Self::SessionWakeCancelled(data.to()?),
             "session.child_created" => Self::SessionChildCreated(data.to()?),
             "session.child_idle" => Self::SessionChildIdle(data.to()?),
             _ => Self::Other(kind.clone(), data.clone()),
@@ -377,6 +412,7 @@ impl Body {
             Self::SessionDocumentWritten(_) => EventType::SESSION_DOCUMENT_WRITTEN,
             Self::SessionHistoryCleared(_) => EventType::SESSION_HISTORY_CLEARED,
             Self::SessionWakeScheduled(_) => EventType::SESSION_WAKE_SCHEDULED,
+            Self::SessionWakeCancelled(_) => EventType::SESSION_WAKE_CANCELLED,
             Self::SessionChildCreated(_) => EventType::SESSION_CHILD_CREATED,
             Self::SessionChildIdle(_) => EventType::SESSION_CHILD_IDLE,
             Self::Other(kind, _) => kind.clone(),
@@ -402,6 +438,7 @@ impl Body {
             Self::SessionUpdated(body) => RawJson::of(body),
             Self::SessionDocumentWritten(body) => RawJson::of(body),
             Self::SessionWakeScheduled(body) => RawJson::of(body),
+            Self::SessionWakeCancelled(body) => RawJson::of(body),
             Self::SessionChildCreated(body) => RawJson::of(body),
             Self::SessionChildIdle(body) => RawJson::of(body),
             Self::Other(_, data) => Ok(data.clone()),
@@ -427,6 +464,7 @@ impl Body {
                 }
                 Ok(())
             }
+            Self::SessionWakeCancelled(wake) => check_text("wake key", &wake.key, 128),
             Self::SessionUpdated(patch) => patch.check(),
             Self::SessionDocumentWritten(written) => written.check(),
             _ => Ok(()),
@@ -483,5 +521,10 @@ impl NewEvent {
     /// A wake is scheduled.
     pub fn wake_scheduled(wake: Wake) -> Self {
         Self::of(&Body::SessionWakeScheduled(wake))
+    }
+
+    /// The wake of this key is wanted no more.
+    pub fn wake_cancelled(key: impl Into<String>) -> Self {
+        Self::of(&Body::SessionWakeCancelled(WakeCancelled::new(key)))
     }
 }

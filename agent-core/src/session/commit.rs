@@ -91,6 +91,17 @@ pub enum Trigger {
     EndRun(RunEnd),
     /// The holder of this lease was found dead, or was seen without a sign of life for a whole ttl.
     LeaseExpired(Epoch),
+    /// As [`LeaseExpired`](Self::LeaseExpired), where nobody waits for the run's outcome: what it was for is tried again,
+    /// as after [`RunEnd::Retry`].
+    #[non_exhaustive]
+    RunLost {
+        /// The lease.
+        epoch: Epoch,
+        /// When it may be tried again.
+        ready_at: Timestamp,
+        /// After how many failures in a row the session is `Failed`.
+        limit: u32,
+    },
     /// The awaited answer did not come in time.
     ActionTimeout(ActionId),
     /// It is set aside; a run is asked to end first.
@@ -111,6 +122,13 @@ pub enum Trigger {
     Terminate(Reason),
     /// It is deleted; a tombstone remains.
     Delete(Reason),
+}
+
+impl Trigger {
+    /// The holder of the lease `epoch` is gone; what it ran may be tried again at `ready_at`, `limit` times at most.
+    pub const fn run_lost(epoch: Epoch, ready_at: Timestamp, limit: u32) -> Self {
+        Self::RunLost { epoch, ready_at, limit }
+    }
 }
 
 /// How a run ends.

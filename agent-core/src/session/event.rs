@@ -67,6 +67,8 @@ impl EventType {
     pub const SESSION_HISTORY_CLEARED: Self = Self::known("session.history_cleared");
     /// A wake was scheduled.
     pub const SESSION_WAKE_SCHEDULED: Self = Self::known("session.wake_scheduled");
+    /// A wake is wanted no more.
+    pub const SESSION_WAKE_CANCELLED: Self = Self::known("session.wake_cancelled");
     /// A child session was made.
     pub const SESSION_CHILD_CREATED: Self = Self::known("session.child_created");
     /// A child session came to rest or ended; carries its result.

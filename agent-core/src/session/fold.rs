@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{Epoch, Seq, SessionId};
-use crate::session::body::{SystemMessage, Wake};
+use crate::session::body::{SystemMessage, Wake, WakeCancelled};
 use crate::session::event::{Event, EventType};
 use crate::session::record::{
     CallId, Counts, Created, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session, SpanId, Status,
@@ -76,6 +76,7 @@ impl Session {
             epoch: Epoch::ZERO,
             requested: None,
             last_input: inherited.last_input,
+            begun: Seq::ZERO,
             taken: inherited.handled,
             handled: inherited.handled,
             pending: inherited.pending,
@@ -144,9 +145,14 @@ impl Session {
                 self.counts = Counts { runs: self.counts.runs, ..Counts::default() };
             }
             "session.wake_scheduled" => {
-                let wake: Wake = payload(event)?;
+                let mut wake: Wake = payload(event)?;
+                wake.seq = event.seq;
                 self.wakes.retain(|other| other.key != wake.key);
                 self.wakes.push(wake);
+            }
+            "session.wake_cancelled" => {
+                let WakeCancelled { key } = payload(event)?;
+                self.wakes.retain(|wake| wake.key != key);
             }
             "user.interrupt"
             | "user.tool_confirmation"
@@ -165,10 +171,10 @@ impl Session {
     fn settle(&mut self, event: &Event) -> Result<()> {
         let transition = event.transition()?;
         let began = transition.as_ref().and_then(|t| t.lease.as_ref()?.as_ref().map(|lease| lease.epoch));
+        self.head = event.seq;
         if let Some(transition) = &transition {
             self.assign(transition, event.at);
         }
-        self.head = event.seq;
         self.updated_at = event.at;
         self.last_active_at = self.last_active_at.max(event.at);
         match self.recent.last_mut() {
@@ -191,7 +197,7 @@ impl Session {
         Ok(())
     }
 
-    /// Assigns what a transition says.
+    /// Assigns what a transition of the event at the head says.
     pub(crate) fn assign(&mut self, t: &Transition, at: Timestamp) {
         self.status = Status::new(t.to, t.reason);
         macro_rules! assign {
@@ -201,12 +207,14 @@ impl Session {
         if let Some(Some(lease)) = &t.lease {
             self.epoch = lease.epoch;
             if t.to == SessionState::Running {
+                self.begun = self.head;
                 self.started_at.get_or_insert(at);
                 add_one(&mut self.counts.runs);
             }
         }
         if let Some(done) = t.wakes_done {
-            self.wakes.retain(|wake| wake.at > done);
+            let unseen = |wake: &Wake| t.wakes_seen.is_some_and(|seen| wake.seq > seen);
+            self.wakes.retain(|wake| wake.at > done || unseen(wake));
         }
         let newer = [
             (t.to == SessionState::Newer || t.from == SessionState::Newer, "a session state"),

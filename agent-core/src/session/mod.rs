@@ -20,7 +20,7 @@ mod ext;
 pub use attributes::{Access, Attributes, Labels, Patch, References, Resource, Title};
 pub use body::{
     Body, ChildCreated, ChildIdle, Decision, Interrupt, Message, Note, SpanCompleted, SpanStarted,
-    SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake,
+    SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,
 };
 pub use commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Step, Trigger};
 pub use document::{DocumentHead, DocumentWritten};

@@ -76,6 +76,8 @@ pub struct Session {
     pub requested: Option<Request>,
     /// Its last input.
     pub last_input: Seq,
+    /// The event with which the present or the last run began.
+    pub begun: Seq,
     /// The last input that the present or the last run took up.
     pub taken: Seq,
     /// The last input that is done with.
@@ -124,15 +126,34 @@ impl Session {
     /// due. By this lists are made that are asked for what is [due](crate::SessionQuery::due).
     pub fn due_at(&self) -> Option<Timestamp> {
         match self.status.state {
-            SessionState::Queued => {}
-            SessionState::RequiresAction => return self.action.as_ref()?.expires_at,
-            _ => return None,
+            SessionState::Queued => self.runs_from(),
+            SessionState::RequiresAction => self.action.as_ref()?.expires_at,
+            _ => None,
         }
+    }
+
+    /// From when on it may run, if it is queued.
+    pub(crate) fn runs_from(&self) -> Option<Timestamp> {
         let at_once = Timestamp::UNIX_EPOCH;
         let input = (self.last_input > self.handled).then(|| self.ready_at.unwrap_or(at_once));
-        let answered = matches!(self.status.reason, Reason::ActionResolved | Reason::ActionTimedOut);
-        let wakes = self.wakes.iter().map(|wake| wake.at);
-        wakes.chain(input).chain(answered.then_some(at_once)).min()
+        let wakes = self.wakes.iter().map(|wake| match self.ready_at {
+            // What a failed run was for waits with it; what came later does not.
+            Some(ready_at) if wake.seq <= self.begun => wake.at.max(ready_at),
+            _ => wake.at,
+        });
+        wakes.chain(input).chain(self.is_answered().then_some(at_once)).min()
+    }
+
+    /// Whether what it waited for has been answered, or given up, and no run has taken that up.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self.status.reason, Reason::ActionResolved | Reason::ActionTimedOut)
+    }
+
+    /// The wakes that the present run is for: those that were scheduled before it began, and due then.
+    pub fn woken_by(&self) -> impl Iterator<Item = &Wake> {
+        let since = self.lease.as_ref().map(|lease| lease.since);
+        let begun = self.begun;
+        self.wakes.iter().filter(move |wake| since.is_some_and(|since| wake.at <= since) && wake.seq <= begun)
     }
 
     /// The last event at which its history may be cut: no tool call is open there.
@@ -191,6 +212,7 @@ impl Session {
             epoch: f.or_default("epoch")?,
             requested: f.take("requested")?,
             last_input: f.or_default("last_input")?,
+            begun: f.or_default("begun")?,
             taken: f.or_default("taken")?,
             handled: f.or_default("handled")?,
             pending: f.or_default("pending")?,
@@ -229,7 +251,7 @@ impl Serialize for Session {
         always!(created_at);
         unless_default!(started_at);
         always!(updated_at last_active_at);
-        unless_default!(ended_at counts lease epoch requested last_input taken handled pending arrived visible_from);
+        unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
         unless_default!(system_prompt open_calls open_spans action wakes attempts ready_at failure recent newer);
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;

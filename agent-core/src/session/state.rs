@@ -160,6 +160,8 @@ words! {
         Input = "input",
         /// A wake is scheduled.
         EnqueueWake = "enqueue_wake",
+        /// A wake is wanted no more.
+        CancelWake = "cancel_wake",
         /// A run takes the lease.
         BeginRun = "begin_run",
         /// The run takes up what arrived since it began.
@@ -261,6 +263,11 @@ pub const TABLE: &[Rule] = &[
     rule(TriggerKind::Input, &[Initializing, Running, RequiresAction, Suspended], Target::Stay),
     rule(TriggerKind::EnqueueWake, &[Idle, Queued], Target::To(Queued)),
     rule(TriggerKind::EnqueueWake, &[Initializing, Running, RequiresAction, Suspended], Target::Stay),
+    rule(
+        TriggerKind::CancelWake,
+        &[Initializing, Idle, Queued, Running, RequiresAction, Suspended, Failed],
+        Target::OpenIfQueued,
+    ),
     rule(TriggerKind::BeginRun, &[Queued], Target::To(Running)),
     rule(TriggerKind::Take, &[Running], Target::Stay),
     rule(TriggerKind::EndRun, &[Running], Target::Open),

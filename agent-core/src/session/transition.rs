@@ -53,6 +53,9 @@ pub struct Transition {
     /// Wakes due at or before this are done with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wakes_done: Option<Timestamp>,
+    /// Of these only the ones that were scheduled by this event or before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes_seen: Option<Seq>,
     /// How often in a row a run of the same input failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
@@ -88,6 +91,7 @@ impl Transition {
             arrived: None,
             action: None,
             wakes_done: None,
+            wakes_seen: None,
             attempts: None,
             ready_at: None,
             failure: None,
@@ -102,6 +106,9 @@ impl Transition {
         self.trigger = later.trigger;
         self.to = later.to;
         self.reason = later.reason;
+        if later.wakes_done.is_some() {
+            self.wakes_seen = later.wakes_seen;
+        }
         macro_rules! later_wins {
             ($($name:ident)*) => { $(if later.$name.is_some() { self.$name = later.$name; })* };
         }

@@ -16,6 +16,7 @@ use agent_core::{
     async_trait,
 };
 use agent_storage_fs::FsStore;
+use agent_storage_sqlite::SqliteStore;
 use futures::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 
@@ -30,6 +31,16 @@ pub(crate) fn storages() -> Vec<(&'static str, Storage)> {
     let files = futures::executor::block_on(FsStore::open(folder.path())).unwrap();
     FOLDERS.with_borrow_mut(|folders| folders.push(folder));
     vec![("memory", MemoryStore::new().into()), ("files", files.into())]
+}
+
+/// A fresh storage of each kind, SQLite too, by name. For tests in real time only: paused time runs ahead of a database.
+pub(crate) async fn all_storages() -> Vec<(&'static str, Storage)> {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(folder.path().join("agent.db")).await.unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    let mut all = storages();
+    all.push(("sqlite", sqlite.into()));
+    all
 }
 
 /// An agent that asks `provider`, on `storage`.

@@ -85,6 +85,7 @@ fn asked(kind: TriggerKind, commit: Commit, session: &Session, other: RunId) -> 
         T::Ready => commit.trigger(Trigger::Ready),
         T::Input => commit.event(NewEvent::user_message("more")),
         T::EnqueueWake => commit.event(NewEvent::wake_scheduled(Wake::new("key", START))),
+        T::CancelWake => commit.event(NewEvent::wake_cancelled("key")),
         T::BeginRun => commit.trigger(Trigger::BeginRun(lease())),
         T::Take => commit.trigger(Trigger::Take),
         T::EndRun => commit.trigger(end(RunEnd::Completed(Reason::EndTurn))),

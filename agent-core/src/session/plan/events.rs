@@ -79,6 +79,7 @@ impl Planner<'_> {
                 self.session.check_document(written, actor.role())?;
                 self.push(event.clone())
             }
+            Body::SessionWakeCancelled(wake) => self.cancel_wake(event, &wake.key),
             Body::SessionHistoryCleared(_) => self.clear(event),
             _ => self.push(event.clone()),
         }
@@ -173,6 +174,25 @@ impl Planner<'_> {
         let mut change = self.change(TriggerKind::ResolveAction, to, Reason::ActionResolved);
         change.action = Some(None);
         self.record(change);
+        Ok(())
+    }
+
+    /// A wake that is not there is cancelled already. A session that waited for nothing else is idle.
+    pub(super) fn cancel_wake(&mut self, event: &NewEvent, key: &str) -> Result<()> {
+        let target = self.target(TriggerKind::CancelWake)?;
+        if !self.session.wakes.iter().any(|wake| wake.key == key) {
+            return Ok(());
+        }
+        self.push(event.clone())?;
+        let waits = self.session.has_open_work() || self.session.is_answered();
+        if self.session.status.state == SessionState::Queued && !waits {
+            let began = self.session.started_at.is_some();
+            let status = self.resolve_target(target, if began { Reason::EndTurn } else { Reason::Fresh });
+            let mut change = self.change(TriggerKind::CancelWake, status.state, status.reason);
+            change.attempts = Some(0);
+            change.ready_at = Some(None);
+            self.record(change);
+        }
         Ok(())
     }
 

@@ -337,6 +337,10 @@ impl<'a> Planner<'a> {
         self.inputs_done(change, self.session.taken, self.session.arrived);
         if let Some(lease) = self.session.lease.as_ref().filter(|_| !self.session.wakes.is_empty()) {
             change.wakes_done = Some(lease.since);
+            // One that was scheduled meanwhile, by a clock that is behind, is for the next run.
+            let due = self.session.wakes.iter().filter(|wake| wake.at <= lease.since).count();
+            let unseen = due > self.session.woken_by().count();
+            change.wakes_seen = unseen.then_some(self.session.begun);
         }
     }
 

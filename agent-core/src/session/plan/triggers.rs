@@ -1,6 +1,7 @@
 //! Triggers: what no event expresses.
 
 use super::{Planner, busy};
+use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Epoch;
 use crate::session::body::{Body, Note};
@@ -26,6 +27,7 @@ impl Planner<'_> {
             Trigger::Take => self.take(),
             Trigger::EndRun(end) => self.end_run(end),
             Trigger::LeaseExpired(epoch) => self.lease_expired(*epoch),
+            Trigger::RunLost { epoch, ready_at, limit } => self.run_lost(*epoch, *ready_at, *limit),
             Trigger::ActionTimeout(id) => self.action_timeout(id),
             Trigger::Suspend(reason) => self.suspend(*reason),
             Trigger::ForceSuspend(reason) => self.force_suspend(*reason),
@@ -113,11 +115,9 @@ impl Planner<'_> {
 
     /// Whether a queued session may run at the commit's time.
     pub(super) fn is_ready(&self) -> bool {
-        let at = self.commit.at;
-        let backed_off = self.session.ready_at.is_some_and(|ready_at| ready_at > at);
-        let input = self.session.last_input > self.session.handled && !backed_off;
-        let answered = matches!(self.session.status.reason, Reason::ActionResolved | Reason::ActionTimedOut);
-        input || answered || self.session.wakes.iter().any(|wake| wake.at <= at)
+        // What may run at once may so also by a clock that is far behind.
+        let at = self.commit.at.max(Timestamp::UNIX_EPOCH);
+        self.session.runs_from().is_some_and(|from| from <= at)
     }
 
     pub(super) fn take(&mut self) -> Result<()> {
@@ -242,6 +242,27 @@ impl Planner<'_> {
             open => Status::new(open.state, Reason::LeaseLost),
         };
         self.record_end(self.change(TriggerKind::LeaseExpired, status.state, status.reason), asked);
+        Ok(())
+    }
+
+    /// As [`lease_expired`](Self::lease_expired); what the run was for is tried again later, and not for ever.
+    fn run_lost(&mut self, epoch: Epoch, ready_at: Timestamp, limit: u32) -> Result<()> {
+        self.lease_expired(epoch)?;
+        let waits = Status::new(SessionState::Queued, Reason::LeaseLost);
+        if self.session.status != waits {
+            return Ok(());
+        }
+        let attempts = self.session.attempts.saturating_add(1);
+        let text = format!("the run's process was lost, {attempts} failures in a row");
+        let failure = Failure::new(Reason::RunError, text);
+        let mut change = self.change(TriggerKind::LeaseExpired, waits.state, waits.reason);
+        change.attempts = Some(attempts);
+        change.ready_at = Some(Some(ready_at));
+        change.failure = Some(Some(failure.clone()));
+        self.record(change);
+        if attempts >= limit {
+            return self.trigger(&Trigger::Fail(failure));
+        }
         Ok(())
     }
 
