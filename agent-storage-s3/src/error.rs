@@ -34,6 +34,7 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Fate::Denied,
         E::InvalidPath { .. } | E::NotSupported { .. } | E::NotImplemented { .. } => Fate::Wrong,
         E::UnknownConfigurationKey { .. } => Fate::Wrong,
+        E::Generic { .. } if is_elsewhere(error) => Fate::Wrong,
         _ => Fate::Doubt,
     }
 }
@@ -41,6 +42,11 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
 /// S3 answers 404 for a bucket that is not there, too; an object must not seem absent then.
 fn is_without_bucket(error: &object_store::Error) -> bool {
     error.to_string().contains("NoSuchBucket")
+}
+
+/// A server of another region sends away who asks; that does not get better by asking again.
+fn is_elsewhere(error: &object_store::Error) -> bool {
+    error.to_string().contains("redirect without LOCATION")
 }
 
 /// The error for what the client reports: `cannot <doing>: <what to do>`.
@@ -56,6 +62,9 @@ pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
         }
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
             (ErrorKind::Denied, "access was denied; look at the credentials and at what they may do")
+        }
+        E::Generic { .. } if is_elsewhere(&source) => {
+            (ErrorKind::InvalidInput, "the bucket is in another region; name it (AWS_REGION, or ?region=)")
         }
         E::InvalidPath { .. } => (ErrorKind::InvalidInput, "the key is none that this server takes"),
         E::NotSupported { .. } | E::NotImplemented { .. } => {
@@ -100,5 +109,42 @@ pub(crate) fn name(kind: &ErrorKind) -> &'static str {
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::Poisoned => "poisoned",
         _ => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::Error as E;
+
+    use super::*;
+
+    fn generic(text: &str) -> E {
+        E::Generic { store: "S3", source: text.into() }
+    }
+
+    /// X01: a bucket that is not there is no absent object, and what will not get better is not tried again.
+    #[test]
+    fn x01_each_failure_is_what_it_is() {
+        let absent = |text: &str| E::NotFound { path: "a".into(), source: text.into() };
+        let exists = |source| E::AlreadyExists { path: "a".into(), source };
+        let refused = E::Precondition { path: "a".into(), source: "412".into() };
+        let cases = [
+            (absent("<Code>NoSuchKey</Code>"), Fate::Absent, ErrorKind::Unavailable),
+            (absent("<Code>NoSuchBucket</Code>"), Fate::Wrong, ErrorKind::NotFound),
+            (exists(Box::new(refused)), Fate::Refused, ErrorKind::Unavailable),
+            (exists("409".into()), Fate::Collided, ErrorKind::Unavailable),
+            (generic("status code: 503"), Fate::Doubt, ErrorKind::Unavailable),
+            (generic("Received redirect without LOCATION, ..."), Fate::Wrong, ErrorKind::InvalidInput),
+            (
+                E::PermissionDenied { path: "a".into(), source: "QuotaExceeded".into() },
+                Fate::Denied,
+                ErrorKind::Full,
+            ),
+        ];
+        for (error, fated, kind) in cases {
+            assert_eq!(fate(&error), fated, "{error}");
+            let text = error.to_string();
+            assert_eq!(*failed("do it", error).kind(), kind, "{text}");
+        }
     }
 }
