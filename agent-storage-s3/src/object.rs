@@ -226,7 +226,9 @@ impl Bucket {
             Box::pin(async move {
                 let options = GetOptions { range, ..GetOptions::default() };
                 let work = async {
-                    let found = self.client.get_opts(&path, options).await?;
+                    // The first of an answer comes soon, however long the rest takes.
+                    let found = tokio::time::timeout(self.attempt, self.client.get_opts(&path, options));
+                    let found = found.await.unwrap_or_else(|_| Err(no_answer()))?;
                     let tag = found.meta.e_tag.clone().unwrap_or_default();
                     Ok(Object { bytes: found.bytes().await?, tag })
                 };
@@ -400,6 +402,11 @@ impl Bucket {
     }
 }
 
+/// What the client would say, if it were it that watches the time.
+fn no_answer() -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: "no answer in time".into() }
+}
+
 impl Bucket {
     /// For the probe: puts an object where the one with this tag is there; whether it did. Says nothing of why not, so
     /// that a tag which the server does not recognise is no reason to try again.
@@ -411,9 +418,9 @@ impl Bucket {
                 Err(failed) => failed,
             };
             if matches!(failed.fate, Fate::Refused | Fate::Absent) {
-                // An attempt in doubt may have been stored.
+                // An attempt in doubt may have been stored, or one may have been carried out twice.
                 let now = self.get(key, until).await?;
-                return Ok(n > 0 && now.is_some_and(|now| now.bytes == *body));
+                return Ok(now.is_some_and(|now| now.bytes == *body));
             }
             let wrong = matches!(failed.fate, Fate::Wrong | Fate::Denied);
             if wrong || !self.pause(n, until).await {

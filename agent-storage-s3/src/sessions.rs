@@ -43,11 +43,21 @@ impl Tenant {
     }
 
     async fn newest_cold(&self, id: SessionId, until: Instant) -> Result<Option<Arc<Entry>>> {
-        let Some(slot) = self.list_newest(id, until).await? else { return Ok(None) };
-        let head = self.slot(id, slot, until).await?;
-        // A slot that was listed is never free again.
-        let head = head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that is not there"))?;
-        Ok(self.noted(id, head))
+        let mut emptied = None;
+        loop {
+            let Some(slot) = self.list_newest(id, until).await? else { return Ok(None) };
+            let head = self.slot(id, slot, until).await?;
+            // A slot that was listed is never free again.
+            let head =
+                head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that is not there"))?;
+            // One that is empty was the newest when it was listed, and is not any more.
+            if head.head.kind != Kind::Stub {
+                return Ok(self.noted(id, head));
+            }
+            if emptied.replace(slot) == Some(slot) {
+                return Ok(Some(head));
+            }
+        }
     }
 
     /// The newest commit where `known` was that once: the next slot tells, and mostly with one request.
@@ -69,10 +79,10 @@ impl Tenant {
         let Some(next) = self.slot(id, known.next(), until).await? else { return Ok(Some(known.clone())) };
         // There may be more.
         match self.list_newest(id, until).await? {
-            Some(slot) if slot != next.head.slot => {
-                let head = self.slot(id, slot, until).await?;
-                Ok(head.and_then(|head| self.noted(id, head)))
-            }
+            Some(slot) if slot != next.head.slot => match self.slot(id, slot, until).await? {
+                Some(head) if head.head.kind != Kind::Stub => Ok(self.noted(id, head)),
+                _ => self.newest_cold(id, until).await,
+            },
             _ => Ok(self.noted(id, next)),
         }
     }
@@ -146,7 +156,9 @@ impl Tenant {
                     return Ok(planned.committed());
                 }
                 Ok(Put::Refused { now, doubt }) => (now, doubt),
-                Err(error) if self.plant_doubt(&mut commit, &error) => continue,
+                Err(error) if self.plant_doubt(&mut commit, &error) && self.bucket.pause(0, until).await => {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             match self.whose(id, slot, commit.id, now.as_ref(), doubt)? {
@@ -155,12 +167,13 @@ impl Tenant {
                     // Where no attempt of this call was in doubt, another call's was the one that landed.
                     return Ok(landed(planned, !doubt));
                 }
-                Whose::Other(entry) => {
+                Whose::Other(entry) if lost == 0 => {
                     self.heads.note(id, &entry);
                     known = Some(entry);
                     confirmed = false;
                 }
-                Whose::Gone => {
+                // Who loses twice may be far behind, and does not walk there slot by slot.
+                Whose::Other(_) | Whose::Gone => {
                     self.heads.forget(id);
                     known = self.newest_cold(id, until).await?;
                     confirmed = true;

@@ -35,8 +35,15 @@ pub(crate) fn page<'a>(objects: &'a BTreeMap<String, Object>, list: &List, quirk
     };
     let mut page = Page::default();
     let mut last = None;
-    for (key, object) in objects.range::<str, _>((from, Bound::Unbounded)) {
-        let Some(rest) = key.strip_prefix(list.prefix.as_str()) else { break };
+    let mut found: Vec<_> = objects
+        .range::<str, _>((from, Bound::Unbounded))
+        .take_while(|(key, _)| key.starts_with(&list.prefix))
+        .collect();
+    if quirks.unordered_list {
+        found.reverse();
+    }
+    for (key, object) in found {
+        let rest = &key[list.prefix.len()..];
         if over.is_some_and(|over| key.starts_with(over)) {
             continue;
         }
@@ -58,9 +65,6 @@ pub(crate) fn page<'a>(objects: &'a BTreeMap<String, Object>, list: &List, quirk
             page.contents.push((key, object));
             last = Some(format!("key:{key}"));
         }
-    }
-    if quirks.unordered_list {
-        page.contents.reverse();
     }
     page
 }

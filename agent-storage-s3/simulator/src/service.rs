@@ -75,9 +75,6 @@ async fn journey(simulator: Simulator, request: Request, fate: Fate) -> Result<H
         sleep(back).await;
         return Ok(response(answer.status, &answer, answer.body.clone().into()));
     };
-    if fault == Fault::Refused {
-        return Err(broken(HttpErrorKind::Connect, "connection refused"));
-    }
     sleep(there).await;
     let answer = match fault {
         Fault::Busy => Answer::error(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),

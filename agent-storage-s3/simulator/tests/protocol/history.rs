@@ -1,0 +1,269 @@
+//! What the clients of a course asked and were told, and the judge of it.
+//!
+//! A session is a log, and what a commit does to it is the pure function `plan`. So the log that is there in the end
+//! gives the order in which the commits took effect, and the rest follows: each must be what `plan` makes of the log
+//! before it; every answer must be one that the log gave at some point between its question and its answer; and those
+//! points must be in an order that agrees with real time. That is linearizability; for a log the check needs no search.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agent_core::{
+    Commit, CommitId, Committed, Error, ErrorKind, Event, EventPage, Plan, Session, SessionId, WriteOutcome,
+    plan,
+};
+
+/// What was asked, and the answer.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Commit(CommitId, Result<Box<Committed>, Error>),
+    Load(Result<Box<Session>, Error>),
+    /// Of the newest events.
+    Read(Result<EventPage, Error>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) client: &'static str,
+    pub(crate) session: SessionId,
+    pub(crate) asked: u64,
+    pub(crate) told: u64,
+    pub(crate) answer: Answer,
+}
+
+/// Notes calls as they happen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorder {
+    steps: Arc<AtomicU64>,
+    commits: Arc<Mutex<BTreeMap<CommitId, Commit>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Recorder {
+    /// A moment that is after all earlier ones.
+    pub(crate) fn moment(&self) -> u64 {
+        self.steps.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn seal(&self, commit: &Commit) {
+        self.commits.lock().unwrap().insert(commit.id, commit.clone());
+    }
+
+    pub(crate) fn note(&self, client: &'static str, session: SessionId, asked: u64, answer: Answer) {
+        let told = self.moment();
+        self.calls.lock().unwrap().push(Call { client, session, asked, told, answer });
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+
+    /// How many answers said that nobody knows.
+    pub(crate) fn unknown(&self) -> usize {
+        let in_doubt = |call: &&Call| matches!(&call.answer, Answer::Commit(_, Err(error)) if error.write_outcome() == WriteOutcome::Unknown);
+        self.calls.lock().unwrap().iter().filter(in_doubt).count()
+    }
+
+    /// Judges all that was said of a session by the log that is there in the end.
+    pub(crate) fn judge(&self, session: SessionId, log: &[Event]) -> Result<(), String> {
+        let commits = self.commits.lock().unwrap();
+        let calls = self.calls.lock().unwrap();
+        let calls: Vec<_> = calls.iter().filter(|call| call.session == session).collect();
+        Judge::new(&commits, log)?.judge(&calls)
+    }
+}
+
+/// A place in the order: `2 k` is the `k`th commit, `2 k + 1` whatever saw the log as it was after it.
+type Place = usize;
+
+/// What was somewhere in the order between two moments.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    place: Place,
+    asked: u64,
+    told: u64,
+}
+
+struct Judge<'a> {
+    commits: &'a BTreeMap<CommitId, Commit>,
+    log: &'a [Event],
+    /// After each commit, from the first on.
+    states: Vec<Session>,
+    ids: Vec<CommitId>,
+}
+
+impl<'a> Judge<'a> {
+    /// Replays the log: every commit in it is what `plan` makes of what was before.
+    fn new(commits: &'a BTreeMap<CommitId, Commit>, log: &'a [Event]) -> Result<Self, String> {
+        let (mut states, mut ids) = (Vec::<Session>::new(), Vec::new());
+        for events in log.chunk_by(|a, b| a.commit == b.commit) {
+            let id = events[0].commit;
+            if ids.contains(&id) {
+                return Err(format!("commit {id} is in the log twice"));
+            }
+            let commit = commits.get(&id).ok_or_else(|| format!("commit {id} is nobody's"))?;
+            match plan(states.last(), commit) {
+                Ok(Plan::Write { events: planned, after, .. }) if planned == events => states.push(*after),
+                other => {
+                    return Err(format!("commit {id} has no business after commit {}: {other:?}", ids.len()));
+                }
+            }
+            ids.push(id);
+        }
+        Ok(Self { commits, log, states, ids })
+    }
+
+    /// Which commit led to this record.
+    fn place_of(&self, seen: &Session) -> Result<Place, String> {
+        let at = self.states.iter().position(|state| state.head == seen.head);
+        let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
+        if self.states[at] == *seen {
+            Ok(2 * (at + 1) + 1)
+        } else {
+            Err(format!("another record at event {} than the log gives", seen.head))
+        }
+    }
+
+    fn judge(&self, calls: &[&Call]) -> Result<(), String> {
+        let mut marks = Vec::new();
+        let mut refusals = Vec::new();
+        let mut writes = BTreeMap::<CommitId, Write>::new();
+        for call in calls {
+            let Call { asked, told, .. } = **call;
+            let wrong = |what: String| format!("{what}; told to {}: {:?}", call.client, call.answer);
+            match &call.answer {
+                Answer::Commit(id, done) => {
+                    let write = writes.entry(*id).or_insert(Write { asked, ..Write::NEW });
+                    match done {
+                        Ok(done) => {
+                            let seen = self.place_of(&done.session).map_err(wrong)?;
+                            let at = self.ids.iter().position(|known| known == id);
+                            match at {
+                                Some(at) => {
+                                    let own = self.states[at].head;
+                                    if done.last != own || seen < 2 * (at + 1) {
+                                        return Err(wrong(format!("it ends at event {own}")));
+                                    }
+                                    write.told = write.told.min(told);
+                                }
+                                // What it asked for was so already.
+                                None if done.first > done.last => {}
+                                None => return Err(wrong("acknowledged, and not in the log".to_owned())),
+                            }
+                            // The record may be that right after the commit, however long ago that was.
+                            if at.is_none_or(|at| seen != 2 * (at + 1) + 1) {
+                                marks.push(Mark { place: seen, asked, told });
+                            }
+                        }
+                        Err(error) if error.write_outcome() == WriteOutcome::Unknown => write.open = true,
+                        // The way to the store failed, before anything was asked of it.
+                        Err(error) if is_trouble(error) => {}
+                        Err(error) => refusals.push((*call, *id, error)),
+                    }
+                }
+                Answer::Load(Ok(seen)) => {
+                    let place = self.place_of(seen).map_err(wrong)?;
+                    marks.push(Mark { place, asked, told });
+                }
+                Answer::Read(Ok(page)) => {
+                    let known = |event: &Event| self.log.get(event.seq.get() as usize - 1) == Some(event);
+                    if !page.damaged.is_empty() || !page.events.iter().all(known) {
+                        return Err(wrong("not what is in the log".to_owned()));
+                    }
+                    let Some(last) = page.events.last() else { continue };
+                    let at = self.states.iter().position(|state| state.head == last.seq);
+                    let at = at.ok_or_else(|| wrong("half a commit".to_owned()))?;
+                    marks.push(Mark { place: 2 * (at + 1) + 1, asked, told });
+                }
+                Answer::Load(Err(error)) | Answer::Read(Err(error)) if is_trouble(error) => {}
+                Answer::Load(Err(_)) | Answer::Read(Err(_)) => {
+                    return Err(wrong("no reason to fail".to_owned()));
+                }
+            }
+        }
+        for (at, id) in self.ids.iter().enumerate() {
+            let write = writes.get(id).ok_or_else(|| format!("commit {id} was never sent"))?;
+            if !write.open && write.told == u64::MAX {
+                return Err(format!("commit {id} is in the log, though it was never said that it may be"));
+            }
+            marks.push(Mark { place: 2 * (at + 1), asked: write.asked, told: write.told });
+        }
+        in_real_time(&marks)?;
+        refusals.iter().try_for_each(|(call, id, error)| self.refused(call, *id, error, &marks))
+    }
+
+    /// A refusal is right where the log gave it at some point between question and answer.
+    fn refused(&self, call: &Call, id: CommitId, error: &Error, marks: &[Mark]) -> Result<(), String> {
+        let after = marks.iter().filter(|mark| mark.told < call.asked).map(|mark| mark.place).max();
+        let before = marks.iter().filter(|mark| mark.asked > call.told).map(|mark| mark.place).min();
+        let landed = self.ids.iter().position(|known| *known == id).map_or(0, |at| at + 1);
+        let right = (landed.max(1)..=self.states.len()).any(|k| {
+            let place = 2 * k + 1;
+            let in_time =
+                after.is_none_or(|after| after <= place) && before.is_none_or(|before| place <= before);
+            let planned = plan(self.states.get(k - 1), &self.commits[&id]);
+            in_time && planned.is_err_and(|planned| planned.kind() == error.kind())
+        });
+        if right {
+            return Ok(());
+        }
+        Err(format!(
+            "{} was refused without reason, between {after:?} and {before:?}: {error:?}",
+            call.client
+        ))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    /// When it was first sent.
+    asked: u64,
+    /// When it was first acknowledged.
+    told: u64,
+    /// Whether an answer said that it may have happened.
+    open: bool,
+}
+
+impl Write {
+    const NEW: Self = Self { asked: 0, told: u64::MAX, open: false };
+}
+
+/// Whether an error says nothing of the session.
+fn is_trouble(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied)
+}
+
+/// Whether nothing that was over before something else began comes after it in the order.
+fn in_real_time(marks: &[Mark]) -> Result<(), String> {
+    let mut marks = marks.to_vec();
+    marks.sort_by_key(|mark| mark.place);
+    let mut latest: Option<Mark> = None;
+    for same in marks.chunk_by(|a, b| a.place == b.place) {
+        for mark in same {
+            if let Some(earlier) = latest.filter(|earlier| mark.told < earlier.asked) {
+                return Err(format!("{mark:?} was over before {earlier:?} began, and comes after it"));
+            }
+        }
+        latest = same.iter().copied().chain(latest).max_by_key(|mark| mark.asked);
+    }
+    Ok(())
+}
+
+/// The judge is judged: small histories that are right, and the same with one thing wrong.
+#[test]
+fn x03_the_judge_sees_what_is_wrong() {
+    let mark = |place, asked, told| Mark { place, asked, told };
+    // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
+    let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];
+    in_real_time(&fine).unwrap();
+    // A read that began after that of the second write ended, and still sees the first.
+    let stale: Vec<_> = fine.into_iter().chain([mark(3, 10, 11)]).collect();
+    assert!(in_real_time(&stale).is_err());
+    // A read of a write that had not begun.
+    assert!(in_real_time(&[mark(2, 5, 6), mark(3, 1, 2)]).is_err());
+    // Two reads of the same, in whichever order.
+    in_real_time(&[mark(3, 5, 6), mark(3, 1, 2)]).unwrap();
+    let places: BTreeSet<_> = fine.iter().map(|mark| mark.place).collect();
+    assert_eq!(places.len(), 4);
+}

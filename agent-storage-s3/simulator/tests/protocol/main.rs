@@ -1,0 +1,13 @@
+//! The S3 store while everything goes wrong: seeded courses of events, judged by what a commit means.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../support/backend.rs"]
+mod backend;
+mod bindings;
+mod costs;
+mod course;
+mod history;
+mod planted;
+mod probe;
+mod seeds;

@@ -1,0 +1,76 @@
+//! A store that does not keep what the protocol rests on is refused when it is opened, and told what it lacks.
+
+use std::time::Duration;
+
+use agent_core::{Commit, Effects, ErrorKind, NewSession, SessionStore, Timestamp, WorkspaceId};
+use s3_simulator::{Fault, FaultPlan, Quirks, Simulator};
+
+use crate::backend::config;
+
+/// A33: what is ignored is named; nothing is left behind but the probe's own.
+#[tokio::test(start_paused = true)]
+async fn a33_a_bad_store_is_refused_by_name() {
+    let quirks = |set: &dyn Fn(&mut Quirks)| {
+        let mut quirks = Quirks::default();
+        set(&mut quirks);
+        quirks
+    };
+    let bad = [
+        (quirks(&|quirks| quirks.ignores_if_none_match = true), "If-None-Match"),
+        (quirks(&|quirks| quirks.ignores_if_match = true), "If-Match"),
+        (quirks(&|quirks| quirks.stale_reads = Some(Duration::from_secs(60))), "just written"),
+        (quirks(&|quirks| quirks.unordered_list = true), "order"),
+    ];
+    for (quirks, named) in bad {
+        let simulator = Simulator::new(1).with_quirks(quirks.clone());
+        let error = config(&simulator, "handle").open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{quirks:?}: {error:?}");
+        assert!(error.to_string().contains(named), "{quirks:?}: {error}");
+        assert!(simulator.keys().iter().all(|key| key.contains("probe")), "{:?}", simulator.keys());
+    }
+}
+
+/// A33: stores that differ in what does not matter are all right: bare ETags, 412 for what is missing, small pages.
+#[tokio::test(start_paused = true)]
+async fn a33_a_store_may_want_bare_etags() {
+    let quirks = Quirks { wants_bare_etags: true, missing_is_precondition: true, ..Quirks::default() };
+    let simulator = Simulator::new(1).with_quirks(quirks);
+    let store = config(&simulator, "handle").open().await.unwrap();
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let made = store.commit(Commit::create(&effects, new)).await.unwrap();
+    // The same through a second handle, which knows nothing of the first.
+    let other = config(&simulator, "other").open().await.unwrap();
+    assert_eq!(SessionStore::load(&other, made.session.id).await.unwrap(), made.session);
+}
+
+/// A33: no fault makes a good store seem bad, or a bad one good.
+#[test]
+fn a33_faults_do_not_deceive_the_probe() {
+    let (mut opened, mut refused) = (0, 0);
+    for seed in 0..300 {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let quirks = Quirks {
+                ignores_if_none_match: seed % 3 == 1,
+                ignores_if_match: seed % 3 == 2,
+                ..Quirks::default()
+            };
+            let good = seed % 3 == 0;
+            let simulator = Simulator::new(seed).with_quirks(quirks);
+            // A store that knows no conditions has no reason for a 409.
+            let possible = |fault: &Fault| good || *fault != Fault::Conflict;
+            let faults: Vec<_> = Fault::ALL.into_iter().filter(possible).collect();
+            simulator.set_plan(FaultPlan::hostile(250).with_faults(faults));
+            let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+            match config(&simulator, "handle").with_effects(effects).open().await {
+                Ok(_) if good => opened += 1,
+                Err(error) if *error.kind() == ErrorKind::Unsupported && !good => refused += 1,
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied) => {}
+                other => panic!("seed {seed}, good: {good}: {other:?}\n{}", simulator.trace()),
+            }
+        });
+    }
+    assert!(opened > 50 && refused > 100, "{opened} opened, {refused} refused");
+}

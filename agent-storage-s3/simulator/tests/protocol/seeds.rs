@@ -1,0 +1,107 @@
+//! Many courses of events, and each one the same again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use s3_simulator::Fault;
+
+use crate::course::{Course, REPLAY, Terms, run};
+
+/// The variable that says how many courses are run; 2,000 unless set.
+const SEEDS: &str = "S3_SEEDS";
+
+/// Courses that once showed a defect.
+const REMEMBERED: &[u64] = &[];
+
+#[derive(Default)]
+struct Sum {
+    courses: u64,
+    calls: usize,
+    requests: usize,
+    unknown: usize,
+    events: usize,
+    /// How often a fault struck, and in how many courses.
+    fired: BTreeMap<Fault, (u64, u64)>,
+}
+
+impl Sum {
+    fn add(&mut self, course: &Course) {
+        self.courses += 1;
+        self.calls += course.calls;
+        self.unknown += course.unknown;
+        self.events += course.commits;
+        self.requests += course.simulator.requests();
+        for (fault, times) in course.simulator.fired() {
+            let sum = self.fired.entry(fault).or_default();
+            *sum = (sum.0 + times, sum.1 + 1);
+        }
+    }
+
+    fn join(mut self, other: Self) -> Self {
+        self.courses += other.courses;
+        self.calls += other.calls;
+        self.unknown += other.unknown;
+        self.events += other.events;
+        self.requests += other.requests;
+        for (fault, (times, courses)) in other.fired {
+            let sum = self.fired.entry(fault).or_default();
+            *sum = (sum.0 + times, sum.1 + courses);
+        }
+        self
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{} courses, {} calls, {} requests, {} answers in doubt\n",
+            self.courses, self.calls, self.requests, self.unknown
+        );
+        for (fault, (times, courses)) in &self.fired {
+            let _ = writeln!(text, "  {fault:<14} {times:>8} times, in {courses} courses");
+        }
+        text
+    }
+}
+
+fn one(seed: u64) -> Course {
+    run(seed, &Terms::default()).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
+}
+
+/// X02, X03, O02, O04, O12, A33, F10: three writers, two readers and a purger on one bucket. Whatever goes wrong, what
+/// was acknowledged is in the log, nothing is there twice, what was refused is not there, a fenced writer writes
+/// nothing, every answer was true at some moment while it was given, all doubt is settled, and a minute after the last
+/// fault every handle has got on.
+#[test]
+fn x03_o02_o04_o12_whatever_goes_wrong_the_log_is_right() {
+    if let Ok(seed) = std::env::var(REPLAY) {
+        one(seed.parse().expect("S3_SEED is a number"));
+        return;
+    }
+    let seeds = std::env::var(SEEDS).map_or(2000, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
+    REMEMBERED.iter().for_each(|seed| drop(one(*seed)));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let share = |of: u64| {
+        (0..seeds).filter(|seed| seed % threads == of).fold(Sum::default(), |mut sum, seed| {
+            sum.add(&one(seed));
+            sum
+        })
+    };
+    let sum = std::thread::scope(|scope| {
+        let shares: Vec<_> = (0..threads).map(|of| scope.spawn(move || share(of))).collect();
+        shares.into_iter().fold(Sum::default(), |sum, share| sum.join(share.join().unwrap()))
+    });
+    println!("{}", sum.table());
+    // T19: a fault that does not strike tests nothing.
+    for fault in Fault::ALL {
+        let (_, courses) = sum.fired.get(&fault).copied().unwrap_or_default();
+        assert!(courses * 5 >= sum.courses, "{fault} struck in {courses} of {} courses", sum.courses);
+    }
+    assert!(sum.unknown as u64 >= sum.courses / 10, "hardly any doubt: {}", sum.unknown);
+}
+
+/// X03, T9: a course is the same again, to the byte.
+#[test]
+fn x03_the_same_seed_is_the_same_course() {
+    for seed in 0..20 {
+        assert_eq!(one(seed).simulator.trace(), one(seed).simulator.trace(), "seed {seed}");
+    }
+}
