@@ -6,15 +6,17 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tracing::{Instrument, debug, instrument};
 
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
-use crate::holdings::Documents;
+use crate::holdings::{Documents, Learnings, effective_mounts, freeze_mounts};
 use crate::id::{Epoch, Seq, SessionId};
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
 use crate::session::{
-    Actor, Body, Commit, Committed, Counts, Event, EventPage, Expect, NewEvent, Patch, ReadEvents, Reason,
-    Session, SessionState, SessionStoreExt, Title, ToolConfirmation, ToolResult, Trigger, Wake, coming,
+    Actor, Artifact, Body, Commit, Committed, Counts, Event, EventPage, Expect, ExternalHandle, Liveness,
+    MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt, Title,
+    ToolConfirmation, ToolResult, Trigger, Wake, coming,
 };
+use crate::views::SessionView;
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
 #[derive(Clone, Debug)]
@@ -358,6 +360,79 @@ impl SessionHandle {
     pub fn documents(&self) -> Documents {
         let sessions = self.runtime.storage.sessions.clone();
         Documents::new(sessions, self.runtime.effects().clone(), self.id)
+    }
+
+    /// What is mounted in the session, inherited or its own; see [`effective_mounts`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn mounts(&self) -> Result<MountSet> {
+        let now = self.refresh().await?;
+        effective_mounts(&*self.runtime.storage.sessions, &now).await
+    }
+
+    /// Freezes what the session inherits as it is now; see [`freeze_mounts`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`freeze_mounts`].
+    pub async fn freeze_mounts(&self) -> Result<()> {
+        let sessions = &self.runtime.storage.sessions;
+        let committed = freeze_mounts(sessions, self.runtime.effects(), self.id).await?;
+        self.note(&committed.session);
+        Ok(())
+    }
+
+    /// Keeps a handle on something outside that is of use in this process only; in every other, and after the next
+    /// start, it is stale.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, `LimitExceeded` for what the handle says.
+    pub async fn attach(&self, name: &str, handle: ExternalHandle) -> Result<()> {
+        let handle = handle.of_process(self.runtime.process());
+        self.update(Patch::new().handle(name, handle)).await
+    }
+
+    /// The handles on things outside, as last seen, each with whether it can be used here.
+    pub fn handles(&self) -> Vec<(String, ExternalHandle, Liveness)> {
+        let process = self.runtime.process();
+        let known = |(name, handle): (&String, &ExternalHandle)| {
+            (name.clone(), handle.clone(), handle.liveness(process))
+        };
+        self.snapshot().attributes.handles.iter().map(known).collect()
+    }
+
+    /// What the agent `agent` found out in this workspace, in all its sessions. No I/O.
+    pub fn learnings(&self, agent: &str) -> Learnings {
+        let sessions = self.runtime.storage.sessions.clone();
+        Learnings::new(sessions, self.runtime.effects().clone(), self.snapshot().workspace, agent)
+    }
+
+    /// Looks at the session: its runs, what they made, what was done. No I/O.
+    pub fn view(&self) -> SessionView {
+        SessionView::new(self.runtime.storage.sessions.clone(), self.id)
+    }
+
+    /// States what the session is to achieve, in force until the next; an input, which the next run answers.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidTransition` where the session takes no inputs.
+    pub async fn define_outcome(&self, outcome: impl Into<Input>) -> Result<()> {
+        let Input { message, actor } = outcome.into();
+        let defined = NewEvent::of(&Body::UserDefineOutcome(message)).with_actor(actor);
+        self.commit(|commit| commit.event(defined)).await.map(drop)
+    }
+
+    /// Says that something was made, and where it is.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a bad path, hash or media type.
+    pub async fn register_artifact(&self, artifact: Artifact) -> Result<()> {
+        self.commit(|commit| commit.event(NewEvent::artifact_registered(artifact))).await.map(drop)
     }
 
     /// Changes what is said of the session, whatever was said before.

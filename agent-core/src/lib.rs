@@ -21,6 +21,7 @@ pub mod runtime;
 pub mod session;
 mod storage;
 pub mod transcript;
+pub mod views;
 pub mod workspace;
 
 pub use async_trait::async_trait;
@@ -42,13 +43,14 @@ pub use runtime::{
 };
 pub use session::plan::{Plan, plan};
 pub use session::{
-    Access, ActionId, ActionKind, Actor, Attributes, Body, CallId, Capabilities, Commit, Committed,
-    Consistency, Counts, Decision, DocumentHead, DocumentWritten, Durability, Event, EventPage, EventType,
-    Expect, Failure, Labels, Lease, LeaseRequest, Lineage, Message, NewEvent, NewSession, Origin, Patch,
-    PendingAction, Pulse, Purge, Purged, ReadEvents, Reason, References, Resource, Role, RunEnd, Scope,
-    Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step,
-    SystemMessage, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Wake,
-    WakeCancelled,
+    Access, ActionId, ActionKind, Actor, Artifact, Attributes, Body, CallId, Capabilities, Commit, Committed,
+    Consistency, Cost, Counts, Decision, DocumentHead, DocumentWritten, Durability, Event, EventPage,
+    EventType, Expect, ExternalHandle, Failure, Labels, Learning, LearningKind, Lease, LeaseRequest, Lineage,
+    Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Origin, Patch, PendingAction,
+    Pulse, Purge, Purged, ReadEvents, Reason, References, Resource, Role, RunEnd, RunUsage, Scope, Session,
+    SessionQuery, SessionState, SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step,
+    SystemMessage, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Usage,
+    UsageTotals, Wake, WakeCancelled,
 };
 pub use storage::{Storage, Tenants};
 pub use workspace::{

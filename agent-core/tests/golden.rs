@@ -5,7 +5,7 @@
 mod common;
 
 use agent_core::*;
-use common::Driver;
+use common::{Driver, json};
 
 /// Compares with a golden file, and reads what stands there.
 fn check(driver: &Driver, events: &str, record: &str) {
@@ -20,6 +20,37 @@ fn check(driver: &Driver, events: &str, record: &str) {
     }
     assert_eq!(Session::from_json(record).unwrap(), *driver.now());
     assert_eq!(driver.folded(), *driver.now());
+}
+
+/// N18, F22, O23: what a run used, what it made, and what the session is to achieve.
+#[test]
+fn n18_f22_o23_golden_ledger() {
+    let mut driver = Driver::created();
+    driver.event(NewEvent::of(&Body::UserDefineOutcome(Message::new("a report")))).unwrap();
+    let run = driver.effects.new_run_id();
+    let used =
+        RunUsage::new(run, Usage::new(10, 2)).with_cost(Some(Cost::new("USD", 24))).with_degraded(true);
+    driver.event(NewEvent::run_usage(used)).unwrap();
+    driver.event(NewEvent::run_usage(RunUsage::new(run, Usage::new(1, 0)))).unwrap();
+    let made = Artifact::new("artifacts/report.md").with_hash("sha256:00").with_media("text/markdown");
+    driver.event(NewEvent::artifact_registered(made.by_run(run))).unwrap();
+    check(&driver, include_str!("golden/ledger.jsonl"), include_str!("golden/ledger.session.json"));
+}
+
+/// N02, R22, O17, O18: mounts, handles, learnings.
+#[test]
+fn n02_r22_o17_golden_sharing() {
+    let mut driver = Driver::created();
+    let frozen: MountSet = json(r#"{"handbook":{"access":"write","origin":"project"}}"#).to().unwrap();
+    let handle = ExternalHandle::new("volume", "v1").with_note("keep").of_process("p1");
+    let patch = Patch::new().mount("kb:one", Access::Read).remove_mount("kb:two").freeze_mounts(Some(frozen));
+    driver.event(NewEvent::updated(patch.handle("data", handle))).unwrap();
+    let learning = Learning::new(LearningKind::Lesson, "Test first.").with_key("k");
+    let learning = learning.from_session(driver.id, Some(Seq::new(1)));
+    driver.event(NewEvent::of(&Body::SessionLearningAdded(learning))).unwrap();
+    let promoted = agent_core::session::LearningPromoted::new(Seq::new(3), "memory");
+    driver.event(NewEvent::of(&Body::SessionLearningPromoted(promoted))).unwrap();
+    check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
 }
 
 /// O26, O25: versions of documents, and what the record keeps of them.

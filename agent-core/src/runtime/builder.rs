@@ -132,6 +132,7 @@ impl AgentBuilder {
         };
         let storage = Storage::new(workspaces, sessions, bindings);
         let workspaces = WorkspaceManager::new(storage.clone(), self.effects.clone());
+        let process = self.effects.new_uuid().to_string();
         let shared = Shared {
             config: self.config,
             providers: self.providers,
@@ -140,6 +141,7 @@ impl AgentBuilder {
             tools,
             effects: self.effects,
             runs: Runs::default(),
+            process,
         };
         Ok(AgentRuntime { shared: Arc::new(shared), storage, workspaces })
     }

@@ -37,6 +37,8 @@ pub struct Config {
     pub spans: bool,
     /// Whether the model's reasoning is stored.
     pub keep_thinking: bool,
+    /// Whether what each run used is stored with its end.
+    pub record_usage: bool,
 }
 
 /// What bounds a run.
@@ -126,6 +128,7 @@ impl Default for Config {
             retry: Retry::default(),
             spans: false,
             keep_thinking: true,
+            record_usage: false,
         }
     }
 }
@@ -231,6 +234,13 @@ impl Config {
     #[must_use]
     pub fn keep_thinking(mut self, keep: bool) -> Self {
         self.keep_thinking = keep;
+        self
+    }
+
+    /// Stores with the end of each run what it used, and what that cost where the provider knows. Off unless asked for.
+    #[must_use]
+    pub fn record_usage(mut self, record: bool) -> Self {
+        self.record_usage = record;
         self
     }
 

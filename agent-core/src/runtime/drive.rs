@@ -24,8 +24,8 @@ use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
 use crate::session::{
-    Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, Session, SessionStoreExt,
-    SystemMessage, ToolOutcome, Trigger,
+    Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
+    SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
 };
 use crate::transcript::ModelContext;
 
@@ -250,6 +250,7 @@ impl Driver {
             }
         };
         self.prelude.extend(said);
+        self.prelude.extend(self.used());
         let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
             commit = commit.events(spans::completed(&self.run.to_string(), span));
@@ -257,7 +258,7 @@ impl Driver {
         self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
         if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
             // What was said last cannot be stored; the run ends all the same.
-            let commit = self.sealed().trigger(Trigger::EndRun(end));
+            let commit = self.sealed().events(self.used()).trigger(Trigger::EndRun(end));
             self.store(commit).await?;
         }
         let stored = self.backlog.is_empty() && !self.lost;
@@ -274,6 +275,18 @@ impl Driver {
         let retry = runtime.config().retry;
         let ready_at = retry.ready_at(runtime.effects().now(), self.session.attempts);
         RunEnd::retry(failure, ready_at, retry.limit)
+    }
+
+    /// What the run used, where that is kept.
+    fn used(&self) -> Option<NewEvent> {
+        let runtime = self.handle.runtime();
+        if !runtime.config().record_usage {
+            return None;
+        }
+        let cost = runtime.active_provider().cost(self.usage);
+        let degraded = self.lost || !self.backlog.is_empty();
+        let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
+        Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))
     }
 
     fn sealed(&mut self) -> Commit {

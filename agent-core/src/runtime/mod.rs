@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) tools: Toolbox,
     pub(crate) effects: Effects,
     pub(crate) runs: Runs,
+    /// Minted when the runtime was built.
+    pub(crate) process: String,
 }
 
 impl Shared {
@@ -146,6 +148,12 @@ impl AgentRuntime {
     /// The provider that runs ask.
     pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
         self.shared.provider()
+    }
+
+    /// The name of this runtime among all that ever were, by which a handle on something outside is known to be
+    /// [of use](crate::ExternalHandle::liveness) here or stale. Another one after every start.
+    pub fn process(&self) -> &str {
+        &self.shared.process
     }
 
     /// Where time, ids and randomness come from.

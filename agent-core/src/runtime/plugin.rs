@@ -1,15 +1,18 @@
 //! What extends an agent: tools, and hooks around a run.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use tracing::warn;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::holdings::effective_mounts;
 use crate::id::{RunId, SessionId, WorkspaceId};
 use crate::json::RawJson;
 use crate::runtime::provider::ToolSpec;
 use crate::runtime::run::RunReport;
-use crate::session::{CallId, Session};
+use crate::session::{Access, CallId, Session, SessionStore};
 
 /// Tools and hooks. Plugins are asked in the order in which they were given to the builder.
 ///
@@ -58,7 +61,7 @@ pub trait Plugin: Debug + Send + Sync + 'static {
 }
 
 /// For whom a tool is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolContext {
     /// The session.
@@ -69,11 +72,37 @@ pub struct ToolContext {
     pub run: RunId,
     /// The call; the same in every retry of it, so that a tool can know it again.
     pub call: CallId,
+    /// Where the session is.
+    sessions: Option<Arc<dyn SessionStore>>,
 }
 
 impl ToolContext {
     /// A call of `run` in `session`.
     pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
-        Self { session, workspace, run, call }
+        Self { session, workspace, run, call, sessions: None }
+    }
+
+    /// Sets where the session is.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(sessions);
+        self
+    }
+
+    /// Whether the session has `resource` [mounted](crate::holdings::effective_mounts) with at least this access, at this
+    /// moment. What is not mounted, what is not named and what cannot be looked up is denied.
+    pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
+        let Some(sessions) = &self.sessions else { return false };
+        let looked_up = async {
+            let session = sessions.load(self.session).await?;
+            effective_mounts(&**sessions, &session).await
+        };
+        match looked_up.await {
+            Ok(mounts) => mounts.is_mounted(resource, access),
+            Err(error) => {
+                warn!(session = %self.session, %error, "the mounts cannot be looked up; the tool is denied");
+                false
+            }
+        }
     }
 }

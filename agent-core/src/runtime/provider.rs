@@ -7,7 +7,8 @@ use futures::stream::BoxStream;
 
 use crate::error::Result;
 use crate::json::RawJson;
-use crate::session::Reason;
+pub use crate::session::Usage;
+use crate::session::{Cost, Reason};
 use crate::transcript::ModelMessage;
 
 /// What a model streams: events, then [`ModelEvent::Done`]; or an error, which ends it.
@@ -32,6 +33,12 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     ///
     /// `Provider`, with a text for a person and without payloads.
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream>;
+
+    /// What `usage` costs, where the provider knows. Asked only where [usage is kept](crate::Config::record_usage).
+    fn cost(&self, usage: Usage) -> Option<Cost> {
+        let _ = usage;
+        None
+    }
 }
 
 /// What a model is asked.
@@ -174,32 +181,6 @@ impl StopReason {
             Self::MaxTokens => Reason::MaxTokens,
             Self::StopSequence => Reason::StopSequence,
             Self::Refusal => Reason::Refusal,
-        }
-    }
-}
-
-/// How many tokens a model read and wrote, as its provider says. Not stored unless the host does so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Usage {
-    /// Tokens that it read.
-    pub input_tokens: u64,
-    /// Tokens that it wrote.
-    pub output_tokens: u64,
-}
-
-impl Usage {
-    /// So many tokens.
-    pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
-        Self { input_tokens, output_tokens }
-    }
-
-    /// This and `other`.
-    #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
-        Self {
-            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
-            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
         }
     }
 }

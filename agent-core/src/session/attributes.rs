@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::id::check_text;
 use crate::json::{RawFields, RawJson};
+use crate::session::mounts::{MountSet, Mounts, MountsPatch};
+use crate::session::record::is_default;
 
 /// The most labels that a session may have.
 pub const LABELS_MAX: usize = 64;
@@ -14,6 +16,8 @@ pub const LABELS_MAX: usize = 64;
 pub const REFERENCES_MAX: usize = 64;
 /// The most resources that a session may have attached.
 pub const RESOURCES_MAX: usize = 64;
+/// The most handles on things outside that a session may have.
+pub const HANDLES_MAX: usize = 64;
 /// The most bytes of a title.
 pub const TITLE_MAX_BYTES: usize = 512;
 
@@ -92,6 +96,71 @@ impl Resource {
     }
 }
 
+/// A handle on something that lives outside: a container, a volume, an interpreter. Kept and never interpreted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ExternalHandle {
+    /// What it is: `container`, `volume`, `interpreter` …
+    pub kind: String,
+    /// Its name out there: 1 to 1,024 bytes without control characters.
+    pub target: String,
+    /// How it is to be treated, in words: when it may be removed, who made it. At most 512 bytes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// The [process](crate::AgentRuntime::process) in which it is of use, where it is of use in one only. `None` for what
+    /// outlives processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+}
+
+/// Whether an [`ExternalHandle`] can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Liveness {
+    /// It outlives processes; whether the thing is still there, the host finds out.
+    Durable,
+    /// It is of use in this process.
+    Live,
+    /// It was of use in another process, and is not to be used.
+    Stale,
+}
+
+impl ExternalHandle {
+    /// A handle on something that outlives processes.
+    pub fn new(kind: impl Into<String>, target: impl Into<String>) -> Self {
+        Self { kind: kind.into(), target: target.into(), note: String::new(), process: None }
+    }
+
+    /// Says how it is to be treated.
+    #[must_use]
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Makes it of use in one process only.
+    #[must_use]
+    pub fn of_process(mut self, process: impl Into<String>) -> Self {
+        self.process = Some(process.into());
+        self
+    }
+
+    fn size_bytes(&self) -> usize {
+        let process = self.process.as_ref().map_or(0, String::len);
+        self.kind.len() + self.target.len() + self.note.len() + process + 60
+    }
+
+    /// Whether it can be used in `process`. Nothing has to be written for a handle to become stale: it is so in every
+    /// process but its own, also after a crash.
+    pub fn liveness(&self, process: &str) -> Liveness {
+        match &self.process {
+            None => Liveness::Durable,
+            Some(own) if own == process => Liveness::Live,
+            Some(_) => Liveness::Stale,
+        }
+    }
+}
+
 /// A partial change of what is said of a session: what is not named stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -111,6 +180,12 @@ pub struct Patch {
     /// The new list of attached resources, replacing the former.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<Resource>>,
+    /// Mounts to pin, to remove, to freeze.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mounts: MountsPatch,
+    /// Handles to set, or with `None` to remove.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handles: BTreeMap<String, Option<ExternalHandle>>,
 }
 
 /// Tells a field that is there and `null` from one that is not there.
@@ -170,6 +245,55 @@ impl Patch {
         self
     }
 
+    /// Mounts a resource here, whatever is inherited.
+    #[must_use]
+    pub fn mount(mut self, resource: impl Into<String>, access: Access) -> Self {
+        self.mounts.pinned.insert(resource.into(), Some(access));
+        self
+    }
+
+    /// Mounts a resource no longer by itself; where it is inherited, it stays.
+    #[must_use]
+    pub fn unmount(mut self, resource: impl Into<String>) -> Self {
+        self.mounts.pinned.insert(resource.into(), None);
+        self
+    }
+
+    /// Takes a resource away, whatever is inherited.
+    #[must_use]
+    pub fn remove_mount(mut self, resource: impl Into<String>) -> Self {
+        self.mounts.removed.insert(resource.into(), true);
+        self
+    }
+
+    /// Takes a resource away no longer.
+    #[must_use]
+    pub fn restore_mount(mut self, resource: impl Into<String>) -> Self {
+        self.mounts.removed.insert(resource.into(), false);
+        self
+    }
+
+    /// Freezes what is inherited; `None` lets it follow the scopes again.
+    #[must_use]
+    pub fn freeze_mounts(mut self, inherited: Option<MountSet>) -> Self {
+        self.mounts.frozen = Some(inherited);
+        self
+    }
+
+    /// Sets a handle on something outside.
+    #[must_use]
+    pub fn handle(mut self, name: impl Into<String>, handle: ExternalHandle) -> Self {
+        self.handles.insert(name.into(), Some(handle));
+        self
+    }
+
+    /// Removes a handle.
+    #[must_use]
+    pub fn without_handle(mut self, name: impl Into<String>) -> Self {
+        self.handles.insert(name.into(), None);
+        self
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -199,7 +323,22 @@ impl Patch {
                 check_text(noun, text, 1024)?;
             }
         }
-        Ok(())
+        for (name, handle) in &self.handles {
+            check_text("handle name", name, 64)?;
+            let Some(handle) = handle else { continue };
+            check_text("handle kind", &handle.kind, 64)?;
+            check_text("handle target", &handle.target, 1024)?;
+            if let Some(process) = &handle.process {
+                check_text("handle process", process, 256)?;
+            }
+            if handle.note.len() > 512 {
+                return Err(Error::limit(format!(
+                    "the note of handle {name} has {} bytes; at most 512 are kept",
+                    handle.note.len()
+                )));
+            }
+        }
+        self.mounts.check()
     }
 }
 
@@ -222,6 +361,12 @@ pub struct Attributes {
     /// Things outside that it works on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
+    /// What it mounts and does not mount, beside what it inherits.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mounts: Mounts,
+    /// Handles on things that live outside.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handles: BTreeMap<String, ExternalHandle>,
 }
 
 impl Attributes {
@@ -234,6 +379,8 @@ impl Attributes {
                 _ => self.title.clone_from(title),
             }
         }
+        self.mounts.apply(&patch.mounts);
+        merge(&mut self.handles, &patch.handles);
         merge(&mut self.labels, &patch.labels);
         merge(&mut self.references, &patch.references);
         for (name, value) in patch.metadata.iter() {
@@ -250,16 +397,20 @@ impl Attributes {
 
     /// Checks every entry, as a patch that sets them all would be.
     pub(crate) fn check(&self) -> Result<()> {
-        let set =
-            |map: &BTreeMap<String, String>| map.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+        fn set<T: Clone>(map: &BTreeMap<String, T>) -> BTreeMap<String, Option<T>> {
+            map.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect()
+        }
         let patch = Patch {
             title: self.title.clone().map(Some),
             labels: set(&self.labels),
             metadata: self.metadata.clone(),
             references: set(&self.references),
             resources: Some(self.resources.clone()),
+            mounts: MountsPatch::default(),
+            handles: set(&self.handles),
         };
-        patch.check()
+        patch.check()?;
+        self.mounts.check()
     }
 
     pub(crate) fn check_counts(&self) -> Result<()> {
@@ -267,12 +418,13 @@ impl Attributes {
             ("labels", self.labels.len(), LABELS_MAX),
             ("references", self.references.len(), REFERENCES_MAX),
             ("resources", self.resources.len(), RESOURCES_MAX),
+            ("handles", self.handles.len(), HANDLES_MAX),
         ] {
             if count > most {
                 return Err(Error::limit(format!("{count} {noun}; a session may have at most {most}")));
             }
         }
-        Ok(())
+        self.mounts.check_counts()
     }
 
     /// The size as JSON, about; for the record's limit.
@@ -283,11 +435,13 @@ impl Attributes {
             + pairs(&self.labels)
             + pairs(&self.references)
             + self.metadata.size_bytes()
+            + self.mounts.size_bytes()
+            + self.handles.iter().map(|(name, handle)| name.len() + handle.size_bytes()).sum::<usize>()
             + self.resources.iter().map(|r| r.kind.len() + r.source.len() + r.mount.len() + 60).sum::<usize>()
     }
 }
 
-fn merge(into: &mut BTreeMap<String, String>, changes: &BTreeMap<String, Option<String>>) {
+fn merge<T: Clone>(into: &mut BTreeMap<String, T>, changes: &BTreeMap<String, Option<T>>) {
     for (key, value) in changes {
         match value {
             Some(value) => into.insert(key.clone(), value.clone()),

@@ -8,6 +8,8 @@ use crate::id::{Seq, SessionId, check_text};
 use crate::json::{RawFields, RawJson};
 use crate::session::document::DocumentWritten;
 use crate::session::event::{EventType, NewEvent};
+use crate::session::learning::{Learning, LearningPromoted};
+use crate::session::ledger::{Artifact, RunUsage};
 use crate::session::record::{ActionId, CallId, Created, Patch, SpanId, Status, is_default};
 use crate::session::state::words;
 
@@ -51,6 +53,14 @@ pub enum Body {
     SessionUpdated(Patch),
     /// `session.document_written`
     SessionDocumentWritten(DocumentWritten),
+    /// `session.run_usage`
+    SessionRunUsage(RunUsage),
+    /// `session.artifact_registered`
+    SessionArtifactRegistered(Artifact),
+    /// `session.learning_added`
+    SessionLearningAdded(Learning),
+    /// `session.learning_promoted`
+    SessionLearningPromoted(LearningPromoted),
     /// `session.history_cleared`
     SessionHistoryCleared(Note),
     /// `session.wake_scheduled`
@@ -380,6 +390,10 @@ impl Body {
             "session.status_idle" => Self::SessionStatusIdle(data.to()?),
             "session.updated" => Self::SessionUpdated(data.to()?),
             "session.document_written" => Self::SessionDocumentWritten(data.to()?),
+            "session.run_usage" => Self::SessionRunUsage(data.to()?),
+            "session.artifact_registered" => Self::SessionArtifactRegistered(data.to()?),
+            "session.learning_added" => Self::SessionLearningAdded(data.to()?),
+            "session.learning_promoted" => Self::SessionLearningPromoted(data.to()?),
             "session.history_cleared" => Self::SessionHistoryCleared(data.to()?),
             "session.wake_scheduled" => Self::SessionWakeScheduled(data.to()?),
             "session.wake_cancelled" => Self::SessionWakeCancelled(data.to()?),
@@ -410,6 +424,10 @@ impl Body {
             Self::SessionStatusIdle(_) => EventType::SESSION_STATUS_IDLE,
             Self::SessionUpdated(_) => EventType::SESSION_UPDATED,
             Self::SessionDocumentWritten(_) => EventType::SESSION_DOCUMENT_WRITTEN,
+            Self::SessionRunUsage(_) => EventType::SESSION_RUN_USAGE,
+            Self::SessionArtifactRegistered(_) => EventType::SESSION_ARTIFACT_REGISTERED,
+            Self::SessionLearningAdded(_) => EventType::SESSION_LEARNING_ADDED,
+            Self::SessionLearningPromoted(_) => EventType::SESSION_LEARNING_PROMOTED,
             Self::SessionHistoryCleared(_) => EventType::SESSION_HISTORY_CLEARED,
             Self::SessionWakeScheduled(_) => EventType::SESSION_WAKE_SCHEDULED,
             Self::SessionWakeCancelled(_) => EventType::SESSION_WAKE_CANCELLED,
@@ -437,6 +455,10 @@ impl Body {
             | Self::SessionHistoryCleared(body) => RawJson::of(body),
             Self::SessionUpdated(body) => RawJson::of(body),
             Self::SessionDocumentWritten(body) => RawJson::of(body),
+            Self::SessionRunUsage(body) => RawJson::of(body),
+            Self::SessionArtifactRegistered(body) => RawJson::of(body),
+            Self::SessionLearningAdded(body) => RawJson::of(body),
+            Self::SessionLearningPromoted(body) => RawJson::of(body),
             Self::SessionWakeScheduled(body) => RawJson::of(body),
             Self::SessionWakeCancelled(body) => RawJson::of(body),
             Self::SessionChildCreated(body) => RawJson::of(body),
@@ -467,6 +489,10 @@ impl Body {
             Self::SessionWakeCancelled(wake) => check_text("wake key", &wake.key, 128),
             Self::SessionUpdated(patch) => patch.check(),
             Self::SessionDocumentWritten(written) => written.check(),
+            Self::SessionRunUsage(used) => used.check(),
+            Self::SessionLearningAdded(learning) => learning.check(),
+            Self::SessionLearningPromoted(promoted) => promoted.check(),
+            Self::SessionArtifactRegistered(artifact) => artifact.check(),
             _ => Ok(()),
         }
     }
@@ -506,6 +532,16 @@ impl NewEvent {
     /// A version of a document.
     pub fn document_written(written: DocumentWritten) -> Self {
         Self::of(&Body::SessionDocumentWritten(written))
+    }
+
+    /// What a run used.
+    pub fn run_usage(used: RunUsage) -> Self {
+        Self::of(&Body::SessionRunUsage(used))
+    }
+
+    /// Something was made.
+    pub fn artifact_registered(artifact: Artifact) -> Self {
+        Self::of(&Body::SessionArtifactRegistered(artifact))
     }
 
     /// A person asks that whatever runs or waits stops.

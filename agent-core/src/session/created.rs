@@ -50,6 +50,9 @@ pub struct Inherited {
     pub visible_from: Seq,
     /// The event with the custom system prompt in force.
     pub system_prompt: Seq,
+    /// The event with the outcome that was defined last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub outcome: Seq,
     /// The documents; their texts stay in the ancestor's log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub documents: Vec<DocumentHead>,
@@ -89,6 +92,8 @@ impl NewSession {
         new.created.depth = parent.depth.saturating_add(1);
         new.created.lineage = parent.lineage.forked(parent.id, parent.head);
         new.created.attributes = parent.attributes.clone();
+        // What is of use in one process only belongs to the session that took it.
+        new.created.attributes.handles.retain(|_, handle| handle.process.is_none());
         new.created.inherited = Inherited {
             counts: parent.counts,
             last_input: parent.last_input,
@@ -96,6 +101,7 @@ impl NewSession {
             pending: parent.pending,
             visible_from: parent.visible_from,
             system_prompt: parent.system_prompt,
+            outcome: parent.outcome,
             documents: parent.documents.clone(),
         };
         new

@@ -63,6 +63,14 @@ impl EventType {
     pub const SESSION_UPDATED: Self = Self::known("session.updated");
     /// A version of one of the session's documents.
     pub const SESSION_DOCUMENT_WRITTEN: Self = Self::known("session.document_written");
+    /// What a run used.
+    pub const SESSION_RUN_USAGE: Self = Self::known("session.run_usage");
+    /// Something was made, and where it is.
+    pub const SESSION_ARTIFACT_REGISTERED: Self = Self::known("session.artifact_registered");
+    /// An agent found something out; on a shelf.
+    pub const SESSION_LEARNING_ADDED: Self = Self::known("session.learning_added");
+    /// A learning was taken into a document; on a shelf.
+    pub const SESSION_LEARNING_PROMOTED: Self = Self::known("session.learning_promoted");
     /// The visible history starts anew after this.
     pub const SESSION_HISTORY_CLEARED: Self = Self::known("session.history_cleared");
     /// A wake was scheduled.

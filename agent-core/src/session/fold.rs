@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::id::{Epoch, Seq, SessionId};
 use crate::session::body::{SystemMessage, Wake, WakeCancelled};
 use crate::session::event::{Event, EventType};
+use crate::session::ledger::UsageTotals;
 use crate::session::record::{
     CallId, Counts, Created, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session, SpanId, Status,
 };
@@ -83,6 +84,8 @@ impl Session {
             arrived: 0,
             visible_from: inherited.visible_from,
             system_prompt: inherited.system_prompt,
+            outcome: inherited.outcome,
+            usage: UsageTotals::default(),
             open_calls: Vec::new(),
             open_spans: Vec::new(),
             action: None,
@@ -116,7 +119,10 @@ impl Session {
                 add_one(&mut self.counts.user);
                 self.input(event.seq);
             }
-            "user.define_outcome" => self.input(event.seq),
+            "user.define_outcome" => {
+                self.outcome = event.seq;
+                self.input(event.seq);
+            }
             "agent.message" => add_one(&mut self.counts.agent),
             "agent.tool_use" => self.open_call(event, false)?,
             "agent.custom_tool_use" => self.open_call(event, true)?,
@@ -140,6 +146,7 @@ impl Session {
             }
             "session.updated" => self.attributes.apply(&payload::<Patch>(event)?),
             "session.document_written" => self.document_written(payload(event)?, event),
+            "session.run_usage" => self.usage.add(&payload(event)?),
             "session.history_cleared" => {
                 self.visible_from = event.seq;
                 self.counts = Counts { runs: self.counts.runs, ..Counts::default() };
@@ -160,7 +167,10 @@ impl Session {
             | "session.status_changed"
             | "session.status_idle"
             | "session.child_created"
-            | "session.child_idle" => {}
+            | "session.child_idle"
+            | "session.artifact_registered"
+            | "session.learning_added"
+            | "session.learning_promoted" => {}
             newer if event.kind.is_of("session") => self.newer = Some(format!("event type {newer}")),
             _ => {}
         }

@@ -7,7 +7,10 @@ mod created;
 pub mod document;
 pub mod event;
 mod fold;
+pub mod learning;
+pub mod ledger;
 pub mod lineage;
+pub mod mounts;
 mod parts;
 pub mod plan;
 pub mod record;
@@ -17,7 +20,9 @@ pub mod transition;
 
 mod ext;
 
-pub use attributes::{Access, Attributes, Labels, Patch, References, Resource, Title};
+pub use attributes::{
+    Access, Attributes, ExternalHandle, Labels, Liveness, Patch, References, Resource, Title,
+};
 pub use body::{
     Body, ChildCreated, ChildIdle, Decision, Interrupt, Message, Note, SpanCompleted, SpanStarted,
     SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,
@@ -28,7 +33,10 @@ pub use event::{Actor, Event, EventType, NewEvent, Role};
 pub use ext::SessionStoreExt;
 #[cfg(feature = "runtime")]
 pub(crate) use ext::coming;
+pub use learning::{Learning, LearningKind, LearningPromoted};
+pub use ledger::{Artifact, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};
+pub use mounts::{Mount, MountOrigin, MountSet, Mounts, MountsPatch};
 pub use plan::{Plan, plan};
 pub use record::{
     ActionId, ActionKind, CallId, Counts, Created, Failure, Inherited, Lease, NewSession, OpenCall, OpenSpan,

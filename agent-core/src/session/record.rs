@@ -12,6 +12,7 @@ use crate::session::body::Wake;
 pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
 use crate::session::document::DocumentHead;
 use crate::session::event::Actor;
+use crate::session::ledger::UsageTotals;
 use crate::session::lineage::Lineage;
 pub use crate::session::parts::*;
 use crate::session::state::{Reason, SessionState};
@@ -90,6 +91,10 @@ pub struct Session {
     pub visible_from: Seq,
     /// The event with the custom system prompt in force; zero where there is none.
     pub system_prompt: Seq,
+    /// The event with the outcome that was defined last; zero where none was.
+    pub outcome: Seq,
+    /// What its own runs used, where that is kept.
+    pub usage: UsageTotals,
     /// Tool calls without a result.
     pub open_calls: Vec<OpenCall>,
     /// Spans without an end.
@@ -219,6 +224,8 @@ impl Session {
             arrived: f.or_default("arrived")?,
             visible_from: f.or_default("visible_from")?,
             system_prompt: f.or_default("system_prompt")?,
+            outcome: f.or_default("outcome")?,
+            usage: f.or_default("usage")?,
             open_calls: f.or_default("open_calls")?,
             open_spans: f.or_default("open_spans")?,
             action: f.take("action")?,
@@ -252,7 +259,7 @@ impl Serialize for Session {
         unless_default!(started_at);
         always!(updated_at last_active_at);
         unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
-        unless_default!(system_prompt open_calls open_spans action wakes attempts ready_at failure recent newer);
+        unless_default!(system_prompt outcome usage open_calls open_spans action wakes attempts ready_at failure recent newer);
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;
         }

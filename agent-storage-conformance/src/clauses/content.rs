@@ -1,12 +1,12 @@
 //! What is stored comes back byte for byte: any text, any number, any type, any field; in the order of the sequence,
 //! whatever the clock says.
 
-use agent_core::session::{Interrupt, SpanCompleted, SpanStarted};
+use agent_core::session::{Interrupt, Learning, LearningKind, LearningPromoted, SpanCompleted, SpanStarted};
 use agent_core::{
-    Access, ActionId, Actor, Body, Commit, Decision, DocumentWritten, ErrorKind, Event, EventType,
-    LeaseRequest, Message, NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role, SessionId,
-    Storage, SystemMessage, Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger,
-    Wake,
+    Access, ActionId, Actor, Artifact, Body, Commit, Cost, Decision, DocumentWritten, ErrorKind, Event,
+    EventType, LeaseRequest, Message, NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role,
+    RunUsage, SessionId, Storage, SystemMessage, Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult,
+    ToolUse, Trigger, Usage, Wake,
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -260,6 +260,12 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
         Body::UserInterrupt(Interrupt::new("stop")),
         Body::SessionUpdated(Patch::new().title(Title::by_user("All types")).label("k", "v")),
         Body::SessionWakeScheduled(Wake::new("daily", START)),
+        Body::SessionRunUsage(
+            RunUsage::new(run, Usage::new(u64::MAX, 1)).with_cost(Some(Cost::new("USD", 3))),
+        ),
+        Body::SessionArtifactRegistered(Artifact::new("report.md").with_hash("sha256:00").by_run(run)),
+        Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "test\r\nfirst").with_key("k")),
+        Body::SessionLearningPromoted(LearningPromoted::new(session.head, "memory")),
         Body::SessionDocumentWritten(DocumentWritten::after(None, "note", Some("x\u{0}\r\n".to_owned()))),
         Body::SessionChildCreated(agent_core::session::ChildCreated::new(session.id)),
         Body::SessionChildIdle(

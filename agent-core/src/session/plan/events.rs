@@ -80,6 +80,10 @@ impl Planner<'_> {
                 self.push(event.clone())
             }
             Body::SessionWakeCancelled(wake) => self.cancel_wake(event, &wake.key),
+            Body::SessionRunUsage(used) => {
+                self.session.check_usage(used)?;
+                self.push(event.clone())
+            }
             Body::SessionHistoryCleared(_) => self.clear(event),
             _ => self.push(event.clone()),
         }

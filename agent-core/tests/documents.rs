@@ -1,5 +1,6 @@
 //! Documents of a session: notes and memory blocks in versions, on each kind of store.
 
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod stores;

@@ -1,0 +1,171 @@
+//! Shelves: what sessions share, kept in a session of its own that has no conversation.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use uuid::Builder;
+
+use crate::effects::Effects;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{SessionId, WorkspaceId, check_text};
+use crate::session::{Commit, Expect, NewSession, Patch, Session, SessionStore, SessionStoreExt, Trigger};
+
+/// What a shelf belongs to.
+///
+/// A shelf is a session whose id follows from this, so that whoever needs it finds it without a list: what its log holds
+/// (documents, mounts, learnings) has all that a session's log promises, on every store. It is archived from its first
+/// event on, so that lists do not show it and no input starts a run of it, and carries the label
+/// [`shelf`](Self::LABEL).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Shelf {
+    /// All sessions of the store's tenant. It lies in the workspace `default`.
+    Tenant,
+    /// The sessions of a workspace whose label `project` is this.
+    #[non_exhaustive]
+    Project {
+        /// The workspace.
+        workspace: WorkspaceId,
+        /// The project.
+        project: String,
+    },
+    /// The sessions of a project whose label `objective` is this.
+    #[non_exhaustive]
+    Objective {
+        /// The workspace.
+        workspace: WorkspaceId,
+        /// The project.
+        project: String,
+        /// The objective.
+        objective: String,
+    },
+    /// All sessions of an agent in a workspace.
+    #[non_exhaustive]
+    Agent {
+        /// The workspace.
+        workspace: WorkspaceId,
+        /// The agent.
+        agent: String,
+    },
+}
+
+impl Shelf {
+    /// The label by which a shelf is known; its value says what it belongs to.
+    pub const LABEL: &'static str = "shelf";
+
+    /// The shelf of a project.
+    pub fn project(workspace: WorkspaceId, project: impl Into<String>) -> Self {
+        Self::Project { workspace, project: project.into() }
+    }
+
+    /// The shelf of an objective of a project.
+    pub fn objective(
+        workspace: WorkspaceId,
+        project: impl Into<String>,
+        objective: impl Into<String>,
+    ) -> Self {
+        Self::Objective { workspace, project: project.into(), objective: objective.into() }
+    }
+
+    /// The shelf of an agent.
+    pub fn agent(workspace: WorkspaceId, agent: impl Into<String>) -> Self {
+        Self::Agent { workspace, agent: agent.into() }
+    }
+
+    /// The workspace in which it lies, and with which it is deleted.
+    pub const fn workspace(&self) -> WorkspaceId {
+        match self {
+            Self::Tenant => WorkspaceId::DEFAULT,
+            Self::Project { workspace, .. }
+            | Self::Objective { workspace, .. }
+            | Self::Agent { workspace, .. } => *workspace,
+        }
+    }
+
+    fn parts(&self) -> (&'static str, [&str; 2]) {
+        match self {
+            Self::Tenant => ("tenant", ["", ""]),
+            Self::Project { project, .. } => ("project", [project, ""]),
+            Self::Objective { project, objective, .. } => ("objective", [project, objective]),
+            Self::Agent { agent, .. } => ("agent", [agent, ""]),
+        }
+    }
+
+    /// The id of its session: a UUID of version 8, the first bits of the SHA-256 of what it belongs to.
+    pub fn id(&self) -> SessionId {
+        let (kind, names) = self.parts();
+        let mut hash = Sha256::new();
+        hash.update(self.workspace().as_uuid().as_bytes());
+        // Each part with its length, so that no two lists of names are one text.
+        for part in [kind, names[0], names[1]] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let digest = hash.finalize();
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(digest.iter()).for_each(|(to, from)| *to = *from);
+        SessionId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    fn label(&self) -> Result<String> {
+        let (kind, names) = self.parts();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            check_text(kind, name, 200)?;
+        }
+        if kind != "tenant" && names[0].is_empty() {
+            return Err(Error::invalid(format!("the name of the {kind} is empty")));
+        }
+        Ok([kind, names[0], names[1]].join("/").trim_end_matches('/').to_owned())
+    }
+
+    /// Its session; `None` where nothing was ever kept there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `InvalidInput` for a name that is empty, longer than 200 bytes or holds a control character;
+    /// `Conflict` where a session that is no such shelf has its id.
+    pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Session>> {
+        let label = self.label()?;
+        match sessions.load(self.id()).await {
+            Ok(session) => self.checked(session, &label).map(Some),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its session, created where it is not there yet. Of many that open it at once, one creates it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find`](Self::find); `Deleted` where it was deleted, for good.
+    pub async fn open(&self, sessions: &Arc<dyn SessionStore>, effects: &Effects) -> Result<Session> {
+        let label = self.label()?;
+        if let Some(session) = self.find(&**sessions).await? {
+            return Ok(session);
+        }
+        let new = NewSession::new(self.id(), self.workspace())
+            .with(&Patch::new().label(Self::LABEL, label.as_str()));
+        let commit = Commit::create(effects, new).expect(Expect::Absent).trigger(Trigger::Archive);
+        match sessions.settle(commit).await {
+            Ok(committed) => Ok(committed.session),
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                self.checked(sessions.load(self.id()).await?, &label)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn checked(&self, session: Session, label: &str) -> Result<Session> {
+        use crate::session::SessionState::Deleted;
+        if session.status.state == Deleted {
+            return Err(Error::new(ErrorKind::Deleted, format!("the shelf {label} was deleted")));
+        }
+        if session.attributes.labels.get(Self::LABEL).is_none_or(|it| it != label) {
+            return Err(Error::new(
+                ErrorKind::Conflict { head: Some(session.head) },
+                format!("session {} is not the shelf {label}", session.id),
+            ));
+        }
+        Ok(session)
+    }
+}
