@@ -17,8 +17,12 @@ use crate::registry::{Clause, Contract, Offers};
 use crate::stage::{Settings, Stage};
 use crate::worker;
 
-/// A clause that has not ended after this is stuck. No clause measures time.
-const STUCK: Duration = Duration::from_secs(300);
+/// A clause that has not ended after this for each round is stuck. No clause measures time.
+const STUCK: Duration = Duration::from_millis(1500);
+/// Where there are few rounds.
+const STUCK_AT_LEAST: Duration = Duration::from_secs(15);
+/// At the usual count of rounds a clause that takes longer is named as slow in the report. It does not fail.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Every clause of the suite, by contract.
 pub fn clauses() -> Vec<Clause> {
@@ -84,7 +88,8 @@ pub fn check<F: Factory>(factory: F, clause: &Clause, settings: Settings) -> Res
 fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> Result<(), String> {
     let journal = Journal::default();
     let noted = journal.clone();
-    let result = on_runtime(async move {
+    let stuck = STUCK.saturating_mul(u32::try_from(settings.rounds).unwrap_or(u32::MAX)).max(STUCK_AT_LEAST);
+    let result = on_runtime(stuck, async move {
         let stage = Stage::new(factory, settings, noted).await?;
         (clause.run)(&stage).await
     });
@@ -103,8 +108,10 @@ fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> 
     })
 }
 
-/// Runs a future on a runtime of its own, where a panic and a standstill are failures too.
+/// Runs a future on a runtime of its own, where a panic is a failure, and so is a standstill: not to have ended when
+/// `stuck` has passed.
 pub(crate) fn on_runtime<T: Send + 'static>(
+    stuck: Duration,
     future: impl Future<Output = Checked<T>> + Send + 'static,
 ) -> Checked<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -113,7 +120,7 @@ pub(crate) fn on_runtime<T: Send + 'static>(
         .build()
         .map_err(|error| Failure::new("starting a runtime", "success", error))?;
     let result = runtime.block_on(async {
-        let task = tokio::spawn(tokio::time::timeout(STUCK, future));
+        let task = tokio::spawn(tokio::time::timeout(stuck, future));
         match task.await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::new("the clause", "an end", "a standstill")),
@@ -126,7 +133,7 @@ pub(crate) fn on_runtime<T: Send + 'static>(
 
 fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {
     let factory = factory.clone();
-    on_runtime(async move {
+    on_runtime(STUCK_AT_LEAST, async move {
         let site = factory.fresh().await?;
         let storage: Storage = factory.open(&site, &TenantId::default()).await?;
         Ok(Offers {
@@ -157,12 +164,13 @@ impl Tally {
         counts
     }
 
-    /// The clauses that took longest. Shown, and never judged by.
+    /// The clauses that took longest: all that are slow, and three at least. Shown, and never judged by.
     fn slowest(&self) -> Vec<(Clause, Duration)> {
         let tallied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slowest: Vec<_> = tallied.iter().map(|(clause, _, took)| (*clause, *took)).collect();
         slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
-        slowest.truncate(3);
+        let slow = slowest.iter().filter(|(_, took)| *took > SLOW).count();
+        slowest.truncate(slow.max(3));
         slowest
     }
 }
@@ -177,7 +185,8 @@ fn report(tally: &Tally, left_out: &[(Clause, String)], settings: Settings) -> S
         text += &format!("  left out: {}, since {reason}\n", clause.path());
     }
     for (clause, took) in tally.slowest() {
-        text += &format!("  slowest: {}, {:.2} s\n", clause.path(), took.as_secs_f64());
+        let verdict = if took > SLOW { "slow" } else { "slowest" };
+        text += &format!("  {verdict}: {}, {:.2} s\n", clause.path(), took.as_secs_f64());
     }
     text += &format!("  {} rounds of each race, seed {}\n", settings.rounds, settings.seed);
     text

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use agent_core::{
-    Commit, Committed, DeviceId, Effects, Event, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents,
-    RunId, Seq, Session, SessionId, Storage, TenantId, Tenants, Timestamp, Trigger, Workspace,
+    Commit, Committed, Consistency, DeviceId, Effects, Event, Expect, LeaseRequest, NewEvent, NewSession,
+    ReadEvents, RunId, Seq, Session, SessionId, Storage, TenantId, Tenants, Timestamp, Trigger, Workspace,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -130,6 +130,11 @@ impl Stage {
     pub(crate) async fn damage(&self, damage: Damage) -> Checked {
         self.note(format_args!("damage: {damage:?}"));
         Ok(self.factory.damage(&self.site, damage).await?)
+    }
+
+    /// Whether lists show a write as soon as it is acknowledged.
+    pub(crate) fn lists_at_once(&self, storage: &Storage) -> bool {
+        storage.sessions.capabilities().listing == Consistency::Immediate
     }
 
     /// Adds a line to the steps that a failure shows.

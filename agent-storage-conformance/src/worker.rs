@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::{
-    DeviceId, Effects, Expect, NewEvent, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId,
+    Commit, DeviceId, Effects, Expect, NewEvent, NewSession, Seq, SessionId, SessionStoreExt, Storage,
+    TenantId, Workspace, WorkspaceId,
 };
 
 use crate::factory::AnyFactory;
@@ -14,6 +16,9 @@ use crate::failure::{Checked, Failure};
 /// The variable that holds the order.
 const ORDER: &str = "AGENT_STORAGE_CONFORMANCE_ORDER";
 
+/// More than a process does before it is killed.
+const ENDLESS: usize = 100_000;
+
 /// What another process is to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
@@ -21,13 +26,25 @@ pub(crate) enum Order {
     Append(SessionId, String, u64),
     /// Bind a device to a workspace unless it is bound; say what is bound then.
     Contact(DeviceId, WorkspaceId),
+    /// Create sessions in a workspace, each with three messages, until killed; say the id of each.
+    CreateSessions(WorkspaceId),
+    /// Create workspaces of this name, each with a configuration, until killed; say the id of each once it has both.
+    CreateWorkspaces(String),
+    /// Bind devices `<name> 0`, `<name> 1` and so on to a workspace, until killed; say each.
+    BindDevices(String, WorkspaceId),
 }
+
+/// The configuration of each workspace that another process makes.
+pub(crate) const CONFIG: &str = "made = \"by another process\"\n";
 
 impl Order {
     fn to_text(&self, address: &str) -> String {
         match self {
             Self::Append(session, name, count) => format!("append\n{session}\n{name}\n{count}\n{address}"),
             Self::Contact(device, workspace) => format!("contact\n{device}\n{workspace}\n\n{address}"),
+            Self::CreateSessions(workspace) => format!("sessions\n{workspace}\n\n\n{address}"),
+            Self::CreateWorkspaces(name) => format!("workspaces\n{name}\n\n\n{address}"),
+            Self::BindDevices(name, workspace) => format!("bindings\n{name}\n{workspace}\n\n{address}"),
         }
     }
 
@@ -39,6 +56,9 @@ impl Order {
         let order = match verb {
             "append" => Self::Append(first.parse()?, second.to_owned(), third.parse().map_err(|_| bad())?),
             "contact" => Self::Contact(first.parse()?, second.parse()?),
+            "sessions" => Self::CreateSessions(first.parse()?),
+            "workspaces" => Self::CreateWorkspaces(first.to_owned()),
+            "bindings" => Self::BindDevices(first.to_owned(), second.parse()?),
             _ => return Err(bad()),
         };
         Ok((order, address.to_owned()))
@@ -49,7 +69,7 @@ impl Order {
 pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let factory = factory.clone();
-    let result = crate::run::on_runtime(async move {
+    let result = crate::run::on_runtime(Duration::MAX, async move {
         let (order, address) = Order::from_text(&order)?;
         let site = factory.attach(&address).await?;
         let storage = factory.open(&site, &TenantId::default()).await?;
@@ -77,6 +97,30 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
         }
         Order::Contact(device, workspace) => {
             answer(storage.bindings.bind(&device, workspace, Expect::Absent).await?)?;
+        }
+        Order::CreateSessions(workspace) => {
+            for _ in 0..ENDLESS {
+                let new = NewSession::new(effects.new_session_id(), workspace);
+                let messages = (0..3).map(|n| NewEvent::user_message(format!("message {n}")));
+                let done = storage.sessions.commit(Commit::create(&effects, new).events(messages)).await?;
+                answer(done.session.id)?;
+            }
+        }
+        Order::CreateWorkspaces(name) => {
+            for _ in 0..ENDLESS {
+                let (id, main) = (effects.new_workspace_id(), effects.new_session_id());
+                let new = Workspace::new(id, &*name, main, effects.now());
+                storage.workspaces.put(new, Expect::Absent).await?;
+                storage.workspaces.save_config(id, Some(CONFIG.to_owned()), Expect::Absent).await?;
+                answer(id)?;
+            }
+        }
+        Order::BindDevices(name, workspace) => {
+            for n in 0..ENDLESS {
+                let device: DeviceId = format!("{name} {n}").parse()?;
+                storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+                answer(device)?;
+            }
         }
     }
     Ok(())
@@ -128,21 +172,27 @@ impl Worker {
 
     /// Its next answer, as a sequence number.
     pub(crate) fn next_seq(&mut self) -> Checked<Option<Seq>> {
-        let Some(line) = self.next()? else { return Ok(None) };
-        let number = line.parse().map_err(|_| Failure::new("another process", "a number", &line))?;
-        Ok(Some(Seq::new(number)))
+        self.next()?.as_deref().map(seq).transpose()
     }
 
-    /// Ends it at once, in the middle of whatever it does (`kill -9` where there is such a thing), and returns what it
-    /// had still answered.
-    pub(crate) fn kill(mut self) -> Checked<Vec<Seq>> {
-        self.child.kill().map_err(|error| Failure::new("killing another process", "success", error))?;
-        let mut rest = Vec::new();
-        while let Some(seq) = self.next_seq()? {
-            rest.push(seq);
+    /// Waits for so many answers, ends it at once, in the middle of whatever it does (`kill -9` where there is such a
+    /// thing), and returns all that it answered.
+    pub(crate) fn kill_after(mut self, answers: u64) -> Checked<Vec<String>> {
+        let mut answered = Vec::new();
+        for _ in 0..answers {
+            answered.extend(self.next()?);
         }
-        Ok(rest)
+        self.child.kill().map_err(|error| Failure::new("killing another process", "success", error))?;
+        while let Some(line) = self.next()? {
+            answered.push(line);
+        }
+        Ok(answered)
     }
+}
+
+/// An answer that is a sequence number.
+pub(crate) fn seq(answer: &str) -> Checked<Seq> {
+    answer.parse().map(Seq::new).map_err(|_| Failure::new("another process", "a number", answer))
 }
 
 impl Drop for Worker {

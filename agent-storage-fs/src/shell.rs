@@ -13,7 +13,11 @@ use tracing::{Instrument, Span};
 use crate::env::Env;
 use crate::lock::Attempt;
 
-/// The first and the longest pause between two attempts.
+/// Most holders are done after one sync of the disk: so long, so often, an attempt is repeated where it stands. A timer
+/// of the runtime would wait a multiple of that.
+const LINGER: Duration = Duration::from_micros(100);
+const LINGERS: usize = 20;
+/// The first and the longest pause after that.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
 
@@ -78,7 +82,7 @@ where
     loop {
         let attempt = work.clone();
         let (back, outcome) = blocking(move || {
-            let outcome = attempt(&mut guard);
+            let outcome = persist(|| attempt(&mut guard));
             (guard, outcome)
         })
         .await?;
@@ -95,6 +99,18 @@ where
         tokio::time::sleep(Duration::from_micros(u64::from(half + jitter))).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Attempts what others may be about to be done with, on a thread that may block.
+fn persist<T>(mut attempt: impl FnMut() -> Result<Attempt<T>>) -> Result<Attempt<T>> {
+    for _ in 0..LINGERS {
+        if let done @ Attempt::Done(_) = attempt()? {
+            return Ok(done);
+        }
+        #[allow(clippy::disallowed_methods, reason = "this thread has no runtime's time, and nothing is decided by it")]
+        std::thread::sleep(LINGER);
+    }
+    attempt()
 }
 
 /// Runs an operation in its span, and notes there how it ended.

@@ -1,15 +1,17 @@
 //! Contract 1: what was acknowledged is there again: after reopening, and after the end of the process at any moment.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use agent_core::{
     ActionId, ActionKind, Body, Commit, Decision, DeviceId, ErrorKind, Event, Expect, LeaseRequest, NewEvent,
-    Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Seq, Session, SessionQuery, SessionState,
-    Storage, ToolConfirmation, ToolOutcome, Trigger, Wake,
+    NewSession, Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Seq, Session, SessionId,
+    SessionQuery, SessionState, Storage, ToolConfirmation, ToolOutcome, Trigger, Wake, WorkspaceQuery,
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{START, Stage, own_events};
-use crate::worker::{Order, Worker};
+use crate::stage::{START, Stage, ends, own_events};
+use crate::worker::{CONFIG, Order, Worker, seq};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Durable:
@@ -17,6 +19,9 @@ pub(super) fn clauses() -> Vec<Clause> {
         x08_all_kinds_of_objects_are_there_after_reopening,
         r08_r09_r10_a_suspended_session_goes_on_where_it_was,
         o02_x02_what_was_acknowledged_outlives_a_kill (Needs::Crash),
+        a03_x02_created_sessions_outlive_a_kill (Needs::Crash),
+        a02_a10_x02_workspaces_outlive_a_kill (Needs::Crash),
+        a15_x02_bindings_outlive_a_kill (Needs::Crash),
         x03_processes_on_one_store_behave_like_one (Needs::Processes),
         a18_x03_first_contacts_from_processes_agree (Needs::Processes),
     ]
@@ -152,26 +157,27 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Checked<T> + Send + 
     joined.map_err(|error| Failure::new("a task", "an end", error))?
 }
 
+/// How many processes a clause kills.
+fn kills(stage: &Stage) -> usize {
+    (stage.settings.rounds / 25).max(2)
+}
+
+/// Has another process work until it is killed in the middle of it; returns what it said was done.
+async fn killed(stage: &Stage, order: Order) -> Checked<Vec<String>> {
+    let (at, patience) = (address(stage)?, 1 + stage.effects.random_u64() % 12);
+    stage.note(format_args!("another process: {order:?}; it is killed after {patience} answers"));
+    blocking(move || Worker::start(&order, &at)?.kill_after(patience)).await
+}
+
 /// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
 /// a session that goes on.
 async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
-    let at = address(stage)?;
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
-    for round in 0..(stage.settings.rounds / 25).max(2) {
+    for round in 0..kills(stage) {
         let order = Order::Append(session.id, format!("round {round}"), 100_000);
-        let (at, patience) = (at.clone(), stage.effects.random_u64() % 12);
-        stage.note(format_args!("another process appends; it is killed after {patience} answers"));
-        let acknowledged = blocking(move || {
-            let mut worker = Worker::start(&order, &at)?;
-            let mut acknowledged = Vec::new();
-            for _ in 0..=patience {
-                acknowledged.extend(worker.next_seq()?);
-            }
-            acknowledged.extend(worker.kill()?);
-            Ok(acknowledged)
-        })
-        .await?;
+        let answers = killed(stage, order).await?;
+        let acknowledged = answers.iter().map(|answer| seq(answer)).collect::<Checked<Vec<_>>>()?;
         storage = stage.reopen(storage).await?;
         let now = storage.sessions.load(session.id).await?;
         let last = acknowledged.last().copied().unwrap_or(session.head);
@@ -185,6 +191,139 @@ async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked
         let events = own_events(&storage, session.id, 1000).await?;
         same("the events in the log", &(events.len() as u64), &now.head.get())?;
         session = stage.say(&storage, &now, "it goes on").await?.session;
+    }
+    Ok(())
+}
+
+/// A03, X02: a process that is killed while it creates sessions leaves each that it was acknowledged, whole, at most one
+/// more, which is whole too, and nothing that is damaged.
+async fn a03_x02_created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut there = BTreeSet::new();
+    let workspace = stage.new_workspace(&storage).await?.id;
+    for round in 0..kills(stage) {
+        let acknowledged = killed(stage, Order::CreateSessions(workspace)).await?;
+        storage = stage.reopen(storage).await?;
+        let before = there.len();
+        for id in &acknowledged {
+            let record = storage.sessions.load(id.parse()?).await?;
+            same("the messages of a session that was acknowledged", &record.counts.user, &3)?;
+            same(
+                "its events",
+                &(own_events(&storage, record.id, 10).await?.len() as u64),
+                &record.head.get(),
+            )?;
+            there.insert(record.id);
+        }
+        same("how many were acknowledged, each once", &(there.len() - before), &acknowledged.len())?;
+        if !stage.lists_at_once(&storage) {
+            continue;
+        }
+        for id in every_session(&storage).await? {
+            same(
+                "the messages of a session that is listed",
+                &storage.sessions.load(id).await?.counts.user,
+                &3,
+            )?;
+            there.insert(id);
+        }
+        let more = there.len() - before - acknowledged.len();
+        holds_for(format_args!("round {round}: at most one more"), &more, more <= 1)?;
+    }
+    // It goes on.
+    let new = NewSession::new(stage.effects.new_session_id(), workspace);
+    stage.create(&storage, new).await.map(drop)
+}
+
+/// The ids of all sessions that are listed, none of them damaged.
+async fn every_session(storage: &Storage) -> Checked<Vec<SessionId>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = storage.sessions.list(SessionQuery::new().with_hidden().cursor(cursor)).await?;
+        same("damaged sessions", &page.damaged, &vec![])?;
+        found.extend(page.items.iter().map(|session| session.id));
+        ends(found.len())?;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// A02, A10, X02: a process that is killed while it makes workspaces and configures them leaves each that it was
+/// acknowledged, whole, and nothing that is damaged.
+async fn a02_a10_x02_workspaces_outlive_a_kill(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut there = 0;
+    for round in 0..kills(stage) {
+        let name = format!("round {round}");
+        let acknowledged = killed(stage, Order::CreateWorkspaces(name.clone())).await?;
+        storage = stage.reopen(storage).await?;
+        for id in &acknowledged {
+            let id = id.parse()?;
+            same("the name of a workspace", &storage.workspaces.load(id).await?.name, &name)?;
+            let config = storage.workspaces.load_config(id).await?;
+            same("its configuration", &config.as_deref(), &Some(CONFIG))?;
+        }
+        let (mut listed, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = storage.workspaces.list(WorkspaceQuery::new().cursor(cursor)).await?;
+            same("damaged workspaces", &page.damaged, &vec![])?;
+            listed.extend(page.items);
+            ends(listed.len())?;
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        for workspace in &listed {
+            let config = storage.workspaces.load_config(workspace.id).await?;
+            let whole = config.as_deref().is_none_or(|config| config == CONFIG);
+            holds_for("a configuration is whole or none", &config, whole)?;
+        }
+        if stage.lists_at_once(&storage) {
+            let more = listed.len().checked_sub(there + acknowledged.len());
+            holds_for(
+                format_args!("round {round}: at most one more"),
+                &more,
+                more.is_some_and(|more| more <= 1),
+            )?;
+            there = listed.len();
+        }
+        stage.new_workspace(&storage).await?;
+        there += 1;
+    }
+    Ok(())
+}
+
+/// A15, X02: a process that is killed while it binds devices leaves each bind that it was acknowledged, at most one
+/// more, and those that were there before.
+async fn a15_x02_bindings_outlive_a_kill(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let mut expected = BTreeMap::new();
+    for round in 0..kills(stage) {
+        let (name, workspace) = (format!("round {round}"), stage.effects.new_workspace_id());
+        let acknowledged = killed(stage, Order::BindDevices(name.clone(), workspace)).await?;
+        let said: Vec<_> = (0..acknowledged.len()).map(|n| format!("{name} {n}")).collect();
+        same("what was acknowledged", &acknowledged, &said)?;
+        storage = stage.reopen(storage).await?;
+        for device in acknowledged {
+            expected.insert(stage.device(&device)?, workspace);
+        }
+        let one_more = stage.device(&format!("{name} {}", said.len()))?;
+        if storage.bindings.resolve(&one_more).await?.is_some() {
+            expected.insert(one_more, workspace);
+        }
+        let beyond = stage.device(&format!("{name} {}", said.len() + 1))?;
+        same("the device after that", &storage.bindings.resolve(&beyond).await?, &None)?;
+        // It goes on, too.
+        let here = stage.device(&format!("here {round}"))?;
+        storage.bindings.bind(&here, workspace, Expect::Absent).await?;
+        expected.insert(here, workspace);
+        for (device, workspace) in &expected {
+            let bound = storage.bindings.resolve(device).await?;
+            same(format_args!("what {device} is bound to"), &bound, &Some(*workspace))?;
+        }
     }
     Ok(())
 }

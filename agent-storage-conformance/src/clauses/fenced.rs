@@ -135,7 +135,7 @@ async fn o12_an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
 async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let workspace = stage.new_workspace(&handles[0]).await?.id;
-    for round in 0..stage.settings.rounds.min(100) {
+    for round in 0..stage.settings.rounds {
         let new = agent_core::NewSession::new(stage.effects.new_session_id(), workspace);
         let session = stage.create(&handles[0], new).await?;
         let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;

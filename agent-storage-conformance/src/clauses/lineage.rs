@@ -3,7 +3,7 @@
 use agent_core::session::ChildCreated;
 use agent_core::{
     Body, Commit, ErrorKind, Event, NewEvent, NewSession, Origin, Patch, Purge, RawJson, ReadEvents, Reason,
-    Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage, Trigger,
+    Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, SessionSummary, Storage, Trigger,
 };
 use futures::TryStreamExt;
 
@@ -23,6 +23,8 @@ pub(super) fn clauses() -> Vec<Clause> {
         r17_forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
         r17_r13_lineage_is_known_after_the_parent_is_deleted,
         r13_r16_nothing_is_made_from_a_deleted_session,
+        r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all (Needs::ImmediateLists),
+        r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment (Needs::ImmediateLists),
         o19_a_child_is_linked_when_it_is_made_and_reports,
         o16_sessions_do_not_touch_each_other,
     ]
@@ -344,6 +346,94 @@ async fn r13_r16_nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checke
     });
     let result = storage.sessions.commit(Commit::create(&stage.effects, unknown)).await;
     refused!("a child of a session that never was", result, ErrorKind::NotFound)?;
+    Ok(())
+}
+
+/// Deletes a session, and says which were made from it until then.
+async fn delete(storage: Storage, commit: Commit) -> agent_core::Result<(Session, Vec<SessionSummary>)> {
+    let deleted = storage.sessions.commit(commit).await?.session;
+    let made = storage.sessions.list(SessionQuery::new().parent(deleted.id).with_hidden()).await?.items;
+    Ok((deleted, made))
+}
+
+/// R13, X03: of a deletion and the creation of a child at the same moment either the child was first, and whoever
+/// deleted sees it, or it is refused and nowhere.
+async fn r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?.id;
+    for round in 0..stage.settings.rounds {
+        let new = NewSession::new(stage.effects.new_session_id(), workspace);
+        let parent = stage.create(&handles[0], new).await?;
+        let end = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
+        let deletion = tokio::spawn(delete(handles[2].clone(), end));
+        let mut children = Vec::new();
+        let results = race(handles[..2].iter().map(|storage| {
+            let new = NewSession::child(stage.effects.new_session_id(), &parent);
+            children.push(new.id);
+            let (store, commit) = (storage.sessions.clone(), Commit::create(&stage.effects, new));
+            async move { store.commit(commit).await }
+        }))
+        .await?;
+        let (_, seen) = deletion.await.map_err(|error| Failure::new("the deletion", "an end", error))??;
+        for (id, result) in children.into_iter().zip(results) {
+            match result {
+                Ok(_) => holds_for(
+                    format_args!("round {round}: whoever deleted the parent sees child {id}"),
+                    &seen,
+                    seen.iter().any(|child| child.id == id),
+                )?,
+                Err(error) => {
+                    holds_for("a refused child says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
+                    let load = handles[round % 3].sessions.load(id).await;
+                    refused!("the refused child", load, ErrorKind::NotFound)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// R13, R16, X03: of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
+/// each other one was refused.
+async fn r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
+    let handles = stage.handles(3).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?.id;
+    for round in 0..stage.settings.rounds {
+        let new = NewSession::new(stage.effects.new_session_id(), workspace);
+        let said = (0..4).map(|n| NewEvent::user_message(format!("message {n}")));
+        let commit = Commit::create(&stage.effects, new).events(said);
+        let parent = handles[0].sessions.commit(commit).await?.session;
+        let before = own_events(&handles[0], parent.id, 100).await?;
+        let end = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
+        let purger = handles[2].clone();
+        let purge = tokio::spawn(async move {
+            let (deleted, made) = delete(purger.clone(), end).await?;
+            let forked = made.iter().map(|fork| match fork.origin {
+                Origin::Fork { at, .. } => at,
+                _ => Seq::ZERO,
+            });
+            let keep = forked.max().unwrap_or(Seq::ZERO);
+            purger.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await
+        });
+        let forks = race(handles[..2].iter().zip([2, 4]).map(|(storage, at)| {
+            let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
+            async move { storage.sessions.fork(&effects, id, Some(Seq::new(at))).await }
+        }))
+        .await?;
+        purge.await.map_err(|error| Failure::new("the purge", "an end", error))??;
+        for fork in forks {
+            match fork {
+                Ok(fork) => {
+                    let base = fork.lineage.base().get() as usize;
+                    let all = history(&handles[round % 3], fork.id, 3, false).await?;
+                    same("what it forked", &all[..base], &before[..base])?;
+                }
+                Err(error) => {
+                    holds_for("a refused fork says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
+                }
+            }
+        }
+    }
     Ok(())
 }
 

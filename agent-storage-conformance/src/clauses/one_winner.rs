@@ -114,7 +114,7 @@ async fn f10_a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> C
 async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
-    for round in 0..stage.settings.rounds.min(100) {
+    for round in 0..stage.settings.rounds {
         let id = stage.effects.new_session_id();
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].sessions.clone();
@@ -138,7 +138,7 @@ async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
 /// A03, X03: of eight creations of one workspace id one succeeds; the record is the winner's.
 async fn a03_x03_one_creator_of_a_workspace(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
-    for round in 0..stage.settings.rounds.min(100) {
+    for round in 0..stage.settings.rounds {
         let workspace = stage.workspace("contested");
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].workspaces.clone();
@@ -160,7 +160,7 @@ async fn a03_x03_one_creator_of_a_workspace(stage: &Stage) -> Checked {
 async fn a02_f10_x03_one_put_wins_per_revision(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut workspace = stage.new_workspace(&handles[0]).await?;
-    for round in 0..stage.settings.rounds.min(100) {
+    for round in 0..stage.settings.rounds {
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].workspaces.clone();
             let changed = workspace.clone().with_name(format!("round {round} name {n}"));
@@ -184,7 +184,7 @@ async fn a10_x03_one_configuration_wins_per_hash(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
     let mut expect = Expect::Absent;
-    for round in 0..stage.settings.rounds.min(50) {
+    for round in 0..stage.settings.rounds {
         let texts: Vec<_> = (0..TASKS).map(|n| format!("round = {round}\ntask = {n}\n")).collect();
         let results = race(texts.iter().cloned().enumerate().map(|(n, text)| {
             let (store, id) = (handles[n % HANDLES].workspaces.clone(), workspace.id);
@@ -234,7 +234,7 @@ async fn a16_x03_one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
     let device = stage.device("shared")?;
     let mut now = stage.effects.new_workspace_id();
     handles[0].bindings.bind(&device, now, Expect::Absent).await?;
-    for round in 0..stage.settings.rounds.min(100) {
+    for round in 0..stage.settings.rounds {
         let results = race((0..TASKS).map(|n| {
             let (store, device) = (handles[n % HANDLES].bindings.clone(), device.clone());
             let to = stage.effects.new_workspace_id();
@@ -293,7 +293,7 @@ async fn x03_appends_from_many_handles_all_land(stage: &Stage) -> Checked {
 async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
-    for round in 0..stage.settings.rounds.min(60) {
+    for round in 0..stage.settings.rounds {
         session = stage.say(&handles[0], &session, "work").await?.session;
         let runs: Vec<_> = (0..TASKS).map(|_| stage.effects.new_run_id()).collect();
         let results = race(runs.iter().copied().enumerate().map(|(n, run)| {
@@ -326,7 +326,7 @@ async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
 async fn o07_x03_one_answer_resumes(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
-    for round in 0..stage.settings.rounds.min(40) {
+    for round in 0..stage.settings.rounds {
         let (running, run) = stage.begin_run(&handles[0], &session, "delete it?").await?;
         let action: ActionId = format!("question {round}").parse()?;
         let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
@@ -360,7 +360,7 @@ async fn o07_x03_one_answer_resumes(stage: &Stage) -> Checked {
 async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
-    for n in 0..stage.settings.rounds.min(40) {
+    for n in 0..stage.settings.rounds {
         let (writer, reader) = (&handles[n % HANDLES], &handles[(n + 1) % HANDLES]);
         let done = stage.say(writer, &session, &format!("message {n}")).await?;
         same("the number of the message", &done.last, &session.head.next())?;

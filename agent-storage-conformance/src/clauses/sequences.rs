@@ -4,22 +4,24 @@
 use std::fmt::Debug;
 
 use agent_core::{
-    BindingQuery, CallId, Commit, ContentHash, Expect, LeaseRequest, MemoryStore, NewEvent, NewSession,
-    Patch, Purge, RawJson, ReadEvents, Reason, Result, RunEnd, RunId, Seq, Session, SessionId, SessionQuery,
-    SessionStore, Storage, ToolOutcome, Trigger, Wake, Workspace, WorkspaceId, WorkspaceQuery,
+    BindingQuery, CallId, Commit, Committed, ContentHash, Effects, Expect, LeaseRequest, MemoryStore,
+    NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Result, RunEnd, RunId, Seq, Session,
+    SessionId, SessionQuery, SessionStore, Storage, ToolOutcome, Trigger, Wake, Workspace, WorkspaceId,
+    WorkspaceQuery,
 };
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::failure::{Checked, Failure, same};
+use crate::failure::{Checked, Failure, holds_for, same};
 use crate::journal::Journal;
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{START, Stage, own_events};
+use crate::stage::{START, Stage, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Sequences:
         x08_o02_o06_sessions_answer_as_the_reference_does (Needs::ImmediateLists),
         a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does (Needs::ExactRecency),
+        x03_o02_o04_o06_sequences_of_several_tasks_have_one_order,
     ]
 }
 
@@ -217,6 +219,125 @@ async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Che
                 play.step(op).await?;
             }
             play.compare().await
+        })
+    })
+    .await
+}
+
+/// What came of the commits of one task: each with its last answer.
+type Sent = Vec<(Commit, Result<Committed>)>;
+
+/// One of several tasks that work on the same sessions at the same time, each on a handle of its own.
+async fn work(effects: Effects, storage: Storage, sessions: Vec<SessionId>, ops: Vec<Op>) -> Checked<Sent> {
+    let mut sent: Sent = Vec::new();
+    let run = effects.new_run_id();
+    for (verb, slot, a, b) in ops {
+        let id = sessions[usize::from(slot) % sessions.len()];
+        let now = storage.sessions.load(id).await?;
+        let commit = Commit::seal(&effects, id, now.head);
+        let messages = |count: u8| (0..count).map(|n| NewEvent::user_message(format!("{a} {b} {n}")));
+        let commit = match verb {
+            0..10 => commit.events(messages(1 + a % 3)),
+            10..22 => commit.events(messages(1 + a % 3)).expect(Expect::Is(now.head)),
+            22..28 => commit.events(messages(1)).trigger(Trigger::BeginRun(LeaseRequest::new("holder", run))),
+            28..34 => commit.fence(run, now.epoch).event(NewEvent::agent_message("so far")),
+            34..38 => {
+                commit.fence(run, now.epoch).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
+            }
+            38..40 => commit.trigger(Trigger::LeaseExpired(now.epoch)),
+            40 | 41 => commit.event(NewEvent::history_cleared()),
+            42 | 43 => commit.event(NewEvent::updated(Patch::new().label("k", b.to_string()))),
+            // The answer was lost, as far as its sender knows.
+            _ => match sent.get(usize::from(a) % sent.len().max(1)) {
+                Some((again, _)) => again.clone(),
+                None => commit.events(messages(2)),
+            },
+        };
+        let done = storage.sessions.commit(commit.clone()).await;
+        match sent.iter_mut().find(|(known, _)| known.id == commit.id) {
+            Some((_, answer)) => match (&*answer, &done) {
+                (Ok(first), Ok(again)) => {
+                    let place = |done: &Committed| (done.first, done.last);
+                    same("the answer to a commit sent again", &place(again), &place(first))?;
+                }
+                // What was refused may be in order by now.
+                (Err(_), _) => *answer = done,
+                // A commit that landed long ago is a Conflict, and stands where it stood.
+                (Ok(_), Err(error)) => {
+                    let old = matches!(error.kind(), agent_core::ErrorKind::Conflict { .. });
+                    holds_for("a commit that landed is answered, or a Conflict", error, old)?;
+                }
+            },
+            None => sent.push((commit, done)),
+        }
+    }
+    Ok(sent)
+}
+
+/// Checks that what several tasks were answered is what the reference answers to the same commits in one order: that of
+/// the log.
+async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent) -> Checked {
+    let id = created.session;
+    let events = own_events(storage, id, 1000).await?;
+    let seqs: Vec<_> = events.iter().map(|event| event.seq.get()).collect();
+    same("the sequence", &seqs, &(1..=events.len() as u64).collect())?;
+    let record = storage.sessions.load(id).await?;
+    same("the fold of the log", &super::machine::fold(id, &events)?, &record)?;
+    let reference = MemoryStore::new();
+    SessionStore::commit(&reference, created.clone()).await?;
+    let written =
+        |commit: &Commit| events.iter().find(|event| event.commit == commit.id).map(|event| event.seq);
+    for (commit, answer) in sent {
+        if let Err(error) = answer {
+            same(format_args!("where a commit stands that was refused ({error})"), &written(commit), &None)?;
+        }
+    }
+    let mut landed: Vec<_> = sent
+        .iter()
+        .filter_map(|(commit, answer)| Some((commit, answer.as_ref().ok()?)))
+        .filter(|(_, done)| done.first <= done.last)
+        .collect();
+    landed.sort_by_key(|(_, done)| done.first);
+    for (commit, done) in landed {
+        same("where a commit stands that was acknowledged", &written(commit), &Some(done.first))?;
+        let expected = SessionStore::commit(&reference, commit.clone()).await?;
+        same("its last event, as in the order of the log", &done.last, &expected.last)?;
+    }
+    same("the record, as in the order of the log", &record, &SessionStore::load(&reference, id).await?)
+}
+
+/// X03, O02, O04, O06: random commits of three tasks at once, stale ones and ones sent again too, come to what they come
+/// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
+/// without gaps, and the record is their fold.
+async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
+    try_all(stage, |stage, ops| {
+        Box::pin(async move {
+            let handles = stage.handles(3).await?;
+            let workspace = stage.new_workspace(&handles[0]).await?.id;
+            let created: Vec<_> = (0..2)
+                .map(|_| {
+                    Commit::create(&stage.effects, NewSession::new(stage.effects.new_session_id(), workspace))
+                })
+                .collect();
+            for commit in &created {
+                handles[0].sessions.commit(commit.clone()).await?;
+            }
+            let ids: Vec<_> = created.iter().map(|commit| commit.session).collect();
+            let tasks = handles.iter().enumerate().map(|(n, storage)| {
+                let mine = ops.iter().skip(n).step_by(3).copied().collect();
+                work(stage.effects.clone(), storage.clone(), ids.clone(), mine)
+            });
+            let mut sent = Sent::new();
+            for task in race(tasks).await? {
+                sent.extend(task?);
+            }
+            for created in &created {
+                let (its, others) =
+                    sent.into_iter().partition(|(commit, _)| commit.session == created.session);
+                have_one_order(&handles[0], created, &its).await?;
+                sent = others;
+            }
+            Ok(())
         })
     })
     .await

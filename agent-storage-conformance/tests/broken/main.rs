@@ -156,3 +156,39 @@ fn clauses_are_told_apart_by_their_names() {
     let rows = clauses().iter().flat_map(Clause::rows).collect::<std::collections::BTreeSet<_>>();
     assert!(rows.contains("A03") && rows.contains("X08"), "{rows:?}");
 }
+
+#[test]
+#[ignore]
+fn matrix() {
+    use std::io::Write;
+    let all = clauses();
+    let src = include_str!("main.rs");
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    let Some(clause) = all.get(i) else { break };
+                    if src.contains(&format!("\"{}\"", clause.path())) {
+                        continue;
+                    }
+                    let mut by = String::new();
+                    for fault in store::ALL {
+                        if let Err(report) = check(Broken(*fault), clause, Settings::new(6, 7)) {
+                            if !report.contains("is left out") {
+                                by += &format!(" {fault:?}");
+                            }
+                        }
+                    }
+                    let mut f = std::fs::OpenOptions::new()
+                        .create(true)
+                        .append(true)
+                        .open("/tmp/matrix.txt")
+                        .unwrap();
+                    writeln!(f, "{}:{by}", clause.path()).unwrap();
+                }
+            });
+        }
+    });
+}
