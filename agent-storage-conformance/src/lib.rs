@@ -41,5 +41,5 @@ mod worker;
 pub use factory::{Damage, DamageKind, Factory};
 pub use failure::Failure;
 pub use registry::{Clause, Contract, Needs};
-pub use run::{check, clauses, main};
+pub use run::{check, clauses, main, obey};
 pub use stage::Settings;

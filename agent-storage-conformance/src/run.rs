@@ -71,6 +71,15 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Does what the suite in another process ordered, where this process was started for that; `None` where it was not.
+///
+/// [`main`] does so by itself. A test program that calls [`check`] from a `main` of its own, on a factory with an
+/// [`address`](Factory::address), calls this first: clauses of several processes start the program again.
+pub fn obey<F: Factory>(factory: F) -> Option<ExitCode> {
+    let factory: Arc<dyn AnyFactory> = Arc::new(factory);
+    worker::obey(&factory)
+}
+
 /// Puts a backend to one clause.
 ///
 /// # Errors

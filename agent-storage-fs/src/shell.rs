@@ -107,7 +107,10 @@ fn persist<T>(mut attempt: impl FnMut() -> Result<Attempt<T>>) -> Result<Attempt
         if let done @ Attempt::Done(_) = attempt()? {
             return Ok(done);
         }
-        #[allow(clippy::disallowed_methods, reason = "this thread has no runtime's time, and nothing is decided by it")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "this thread has no runtime's time, and nothing is decided by it"
+        )]
         std::thread::sleep(LINGER);
     }
     attempt()

@@ -220,11 +220,9 @@ async fn a03_x02_created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
             continue;
         }
         for id in every_session(&storage).await? {
-            same(
-                "the messages of a session that is listed",
-                &storage.sessions.load(id).await?.counts.user,
-                &3,
-            )?;
+            let record = storage.sessions.load(id).await?;
+            same("the messages of a session that is listed", &record.counts.user, &3)?;
+            same("its events", &(own_events(&storage, id, 10).await?.len() as u64), &record.head.get())?;
             there.insert(id);
         }
         let more = there.len() - before - acknowledged.len();

@@ -349,8 +349,16 @@ async fn r13_r16_nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// Deletes a session, and says which were made from it until then.
-async fn delete(storage: Storage, commit: Commit) -> agent_core::Result<(Session, Vec<SessionSummary>)> {
+/// What came of one task of a race around a deletion.
+enum Outcome {
+    Made(agent_core::Result<Session>),
+    /// The tombstone, and what had been made from the session until then.
+    Deleted(agent_core::Result<(Session, Vec<SessionSummary>)>),
+}
+
+type Racer = futures::future::BoxFuture<'static, Outcome>;
+
+async fn delete(storage: &Storage, commit: Commit) -> agent_core::Result<(Session, Vec<SessionSummary>)> {
     let deleted = storage.sessions.commit(commit).await?.session;
     let made = storage.sessions.list(SessionQuery::new().parent(deleted.id).with_hidden()).await?.items;
     Ok((deleted, made))
@@ -364,18 +372,26 @@ async fn r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stag
     for round in 0..stage.settings.rounds {
         let new = NewSession::new(stage.effects.new_session_id(), workspace);
         let parent = stage.create(&handles[0], new).await?;
-        let end = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
-        let deletion = tokio::spawn(delete(handles[2].clone(), end));
-        let mut children = Vec::new();
-        let results = race(handles[..2].iter().map(|storage| {
+        let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
+        for storage in &handles[..2] {
             let new = NewSession::child(stage.effects.new_session_id(), &parent);
             children.push(new.id);
             let (store, commit) = (storage.sessions.clone(), Commit::create(&stage.effects, new));
-            async move { store.commit(commit).await }
-        }))
-        .await?;
-        let (_, seen) = deletion.await.map_err(|error| Failure::new("the deletion", "an end", error))??;
-        for (id, result) in children.into_iter().zip(results) {
+            racers.push(Box::pin(async move {
+                Outcome::Made(store.commit(commit).await.map(|done| done.session))
+            }));
+        }
+        let (storage, end) = (handles[2].clone(), stage.seal(&parent));
+        let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+        racers.push(Box::pin(async move { Outcome::Deleted(delete(&storage, end).await) }));
+        let (mut made, mut seen) = (Vec::new(), Vec::new());
+        for outcome in race(racers).await? {
+            match outcome {
+                Outcome::Made(child) => made.push(child),
+                Outcome::Deleted(deleted) => seen = deleted?.1,
+            }
+        }
+        for (id, result) in children.into_iter().zip(made) {
             match result {
                 Ok(_) => holds_for(
                     format_args!("round {round}: whoever deleted the parent sees child {id}"),
@@ -404,33 +420,39 @@ async fn r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage:
         let commit = Commit::create(&stage.effects, new).events(said);
         let parent = handles[0].sessions.commit(commit).await?.session;
         let before = own_events(&handles[0], parent.id, 100).await?;
-        let end = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
-        let purger = handles[2].clone();
-        let purge = tokio::spawn(async move {
-            let (deleted, made) = delete(purger.clone(), end).await?;
-            let forked = made.iter().map(|fork| match fork.origin {
-                Origin::Fork { at, .. } => at,
-                _ => Seq::ZERO,
-            });
-            let keep = forked.max().unwrap_or(Seq::ZERO);
-            purger.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await
-        });
-        let forks = race(handles[..2].iter().zip([2, 4]).map(|(storage, at)| {
+        let mut racers = Vec::<Racer>::new();
+        for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {
             let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
-            async move { storage.sessions.fork(&effects, id, Some(Seq::new(at))).await }
-        }))
-        .await?;
-        purge.await.map_err(|error| Failure::new("the purge", "an end", error))??;
-        for fork in forks {
-            match fork {
-                Ok(fork) => {
+            racers.push(Box::pin(async move {
+                Outcome::Made(storage.sessions.fork(&effects, id, Some(at)).await)
+            }));
+        }
+        let (storage, end) = (handles[2].clone(), stage.seal(&parent));
+        let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+        racers.push(Box::pin(async move {
+            let purge = async {
+                let (deleted, made) = delete(&storage, end).await?;
+                let forked = made.iter().map(|fork| match fork.origin {
+                    Origin::Fork { at, .. } => at,
+                    _ => Seq::ZERO,
+                });
+                let keep = forked.max().unwrap_or(Seq::ZERO);
+                storage.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await?;
+                Ok((deleted, made))
+            };
+            Outcome::Deleted(purge.await)
+        }));
+        for outcome in race(racers).await? {
+            match outcome {
+                Outcome::Made(Ok(fork)) => {
                     let base = fork.lineage.base().get() as usize;
                     let all = history(&handles[round % 3], fork.id, 3, false).await?;
-                    same("what it forked", &all[..base], &before[..base])?;
+                    same("what it forked", &all[..base.min(all.len())], &before[..base])?;
                 }
-                Err(error) => {
+                Outcome::Made(Err(error)) => {
                     holds_for("a refused fork says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
                 }
+                Outcome::Deleted(deleted) => drop(deleted?),
             }
         }
     }

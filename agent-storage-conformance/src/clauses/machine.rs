@@ -335,7 +335,9 @@ async fn o07_a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) ->
     let pause = stage.seal(&waiting).trigger(Trigger::Suspend(Reason::UserPaused));
     let paused = storage.sessions.commit(pause).await?.session;
     let resumed = storage.sessions.commit(stage.seal(&paused).trigger(Trigger::Resume)).await?.session;
-    same("what it waits for", &resumed.action, &waiting.action)?;
+    let question = waiting.action.as_ref().map(|action| action.id.to_string());
+    same("what it waits for", &question.as_deref(), &Some("question"))?;
+    same("what it waits for after the pause", &resumed.action, &waiting.action)?;
     same("the state", &resumed.status, &waiting.status)?;
     let other: ActionId = "another".parse()?;
     let timeout = storage.sessions.commit(stage.seal(&resumed).trigger(Trigger::ActionTimeout(other))).await;

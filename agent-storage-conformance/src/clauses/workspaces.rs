@@ -321,7 +321,8 @@ async fn n16_r02_settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked 
     ] {
         workspace.extra.insert(name, RawJson::parse(value)?);
     }
-    let mut stored = storage.workspaces.create(workspace).await?;
+    let mut stored = storage.workspaces.create(workspace.clone()).await?;
+    same("what was put", &(&stored.settings, &stored.extra), &(&workspace.settings, &workspace.extra))?;
     for n in 0..3 {
         storage = stage.reopen(storage).await?;
         let loaded = storage.workspaces.load(stored.id).await?;

@@ -2,18 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helper")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash, Damaged,
-    DeviceId, Epoch, Error, ErrorKind, EventPage, Expect, MemoryStore, Page, Pulse, Purge, Purged, RawFields,
-    RawJson, ReadEvents, Result, Revision, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore,
-    SessionSummary, Step, Storage, TenantId, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
-    WorkspaceStore, WriteOutcome, async_trait, session,
+    Actor, Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash,
+    Damaged, DeviceId, Epoch, Error, ErrorKind, EventPage, EventType, Expect, Lease, MemoryStore, NewEvent,
+    Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Result, Revision, Seq, Session, SessionId,
+    SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants, Timestamp,
+    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait, session,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
+
+use crate::record::{Column, without};
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,55 +69,56 @@ pub(crate) enum Fault {
     UnbindErasesANewerBind,
     DevicesFolded,
     BindLostOnReopening,
+    OldCommitIdsForgotten,
+    RefusedIsRemembered,
+    AnybodySpeaksAsTheAgent,
+    InputsRefusedDuringARun,
+    DecidedOnAnOldRecord,
+    CommitsNoteThemselves,
+    ChildrenListedLate,
+    BoundToItsRuntime,
+    BusyHidesTheHolder,
+    TransitionsUnnamed,
+    LimitsUnnamed,
+    InterruptLeavesInputs,
+    LeaseOfTheWorkspace,
+    ReopenedWithoutLabels,
+    /// A part of the record is lost.
+    Loses(Column),
+    AbsentIsEmpty,
+    DroppedReadBlocks,
+    AfterIsInclusive,
+    ActorForgotten,
+    RunForgotten,
+    EarlyTimesLost,
+    LongTextsCut,
+    ThoughtsEmptied,
+    ListLags,
+    WorkspaceIgnored,
+    ListReversed,
+    LaterPagesDropOne,
+    NothingForALimitOfZero,
+    PurgeAtAnyHead,
+    TenantsHidden,
+    DroppedPutIsHalfApplied,
+    WorkspaceCreationRaces,
+    DescriptionLost,
+    PutReplaces,
+    PutCreates,
+    DefaultRefused,
+    EmptyConfigurationIsNone,
+    ConfigurationHashIgnored,
+    WorkspaceFieldsDropped,
+    DroppedBindIsHalfApplied,
+    RebindRaces,
+    UnknownDeviceIsDefault,
+    BindExpectIgnored,
+    FirstContactMoves,
+    UnbindingSaysTrue,
+    BindingsRewrittenWhole,
+    UnbindingLeavesOne,
+    StoresTiedTogether,
 }
-
-pub(crate) const ALL: &[Fault] = &[
-    Fault::LostUpdate,
-    Fault::HalfCommitVisible,
-    Fault::RefusedCommitLeavesItsStart,
-    Fault::DroppedCommitIsHalfApplied,
-    Fault::DroppedCommitBlocksTheStore,
-    Fault::AcknowledgedBeforeStored,
-    Fault::CommitIdIgnored,
-    Fault::ReplayCheckedAfterTheFence,
-    Fault::FenceIgnored,
-    Fault::EndedRunMayWrite,
-    Fault::LookingIsASignOfLife,
-    Fault::CorruptAsAbsent,
-    Fault::DamagedEventSkipped,
-    Fault::DamagedWorkspaceHidden,
-    Fault::IndexIsTheTruth,
-    Fault::TombstoneForgotten,
-    Fault::PurgeHarmsAChild,
-    Fault::ConflictHidesTheHead,
-    Fault::RefusalsInDoubt,
-    Fault::ErrorsQuotePayloads,
-    Fault::PageOffByOne,
-    Fault::PageTooLarge,
-    Fault::NewestIsOldest,
-    Fault::TypesIgnored,
-    Fault::WaitingEndsEarly,
-    Fault::ClearLeaks,
-    Fault::NumbersRewritten,
-    Fault::UnknownFieldsDropped,
-    Fault::LineEndsRewritten,
-    Fault::OrderedByTheClock,
-    Fault::CursorSkipsTies,
-    Fault::HiddenShown,
-    Fault::TotalsOfEverything,
-    Fault::LabelsIgnored,
-    Fault::ForkSeesLaterEvents,
-    Fault::ForkLosesItsParent,
-    Fault::TenantLeak,
-    Fault::PutIgnoresTheRevision,
-    Fault::TouchStepsBack,
-    Fault::DeletedConfigurationStays,
-    Fault::ConfigurationRaces,
-    Fault::BindRace,
-    Fault::UnbindErasesANewerBind,
-    Fault::DevicesFolded,
-    Fault::BindLostOnReopening,
-];
 
 /// Where one broken store lies.
 pub(crate) struct Site {
@@ -137,6 +140,11 @@ struct Shared {
     busy: AtomicBool,
     looks: AtomicU64,
     ids: AtomicU64,
+    refused: Mutex<HashSet<CommitId>>,
+    unlisted: Mutex<HashSet<SessionId>>,
+    leases: Mutex<HashMap<WorkspaceId, Lease>>,
+    listed: Mutex<Page<SessionSummary>>,
+    binds: AtomicU64,
 }
 
 pub(crate) struct Broken(pub(crate) Fault);
@@ -157,7 +165,22 @@ impl Factory for Broken {
             }
         }
         let store = if self.0 == Fault::TenantLeak { site.store.clone() } else { site.store.tenant(tenant) };
-        Ok(Handle { store, shared: site.shared.clone(), fault: self.0, pending: Mutex::default() }.into())
+        Ok(Handle {
+            store,
+            shared: site.shared.clone(),
+            fault: self.0,
+            wrote: AtomicBool::new(false),
+            thread: std::thread::current().name().map(str::to_owned),
+            pending: Mutex::default(),
+        }
+        .into())
+    }
+
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+        if self.0 == Fault::TenantsHidden {
+            return Ok(Some(Arc::new(MemoryStore::new())));
+        }
+        Ok(Some(Arc::new(site.store.clone())))
     }
 
     fn damages(&self) -> &[DamageKind] {
@@ -180,6 +203,10 @@ struct Handle {
     store: MemoryStore,
     shared: Arc<Shared>,
     fault: Fault,
+    /// Whether this handle has written.
+    wrote: AtomicBool,
+    /// The name that the threads of its runtime have.
+    thread: Option<String>,
     /// What was acknowledged and is not stored yet.
     pending: Mutex<Option<Commit>>,
 }
@@ -231,6 +258,15 @@ impl Handle {
         if self.is(Fault::FenceIgnored) && commit.fence.is_some() {
             commit.fence = lease;
         }
+        if self.is(Fault::OldCommitIdsForgotten) && now.recent.iter().all(|recent| recent.id != commit.id) {
+            commit.seen = now.head;
+        }
+        if let (Fault::AnybodySpeaksAsTheAgent, None, Some(lease)) = (self.fault, commit.fence, &now.lease) {
+            commit = commit.fence(lease.run, lease.epoch);
+        }
+        if self.is(Fault::CommitsNoteThemselves) {
+            commit = commit.event(NewEvent::new("x.app.note".parse().unwrap(), RawJson::empty_object()));
+        }
         if self.is(Fault::EndedRunMayWrite) && lease.is_none() && commit.fence == Some(now.epoch) {
             commit.fence = None;
         }
@@ -256,10 +292,46 @@ impl Handle {
         }
     }
 
+    /// The record as the fault shows it.
+    fn shown(&self, session: Session) -> Session {
+        match self.fault {
+            Fault::Loses(column) => without(column, session),
+            Fault::ReopenedWithoutLabels if !self.wrote.load(Ordering::SeqCst) => {
+                without(Column::Labels, session)
+            }
+            _ => session,
+        }
+    }
+
+    fn at_home(&self) -> Result<()> {
+        if self.is(Fault::BoundToItsRuntime) && std::thread::current().name() != self.thread.as_deref() {
+            return Err(Error::new(ErrorKind::Unavailable, "a runtime that the store was not opened on"));
+        }
+        Ok(())
+    }
+
+    async fn not_busy(&self) -> Result<()> {
+        if self.is(Fault::DroppedReadBlocks) {
+            if self.shared.busy.swap(true, Ordering::SeqCst) {
+                return Err(Error::new(ErrorKind::Unavailable, "a read is going on"));
+            }
+            tokio::task::yield_now().await;
+            self.shared.busy.store(false, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     fn spoiled(&self, error: Error, said: &str) -> Error {
         match (self.fault, error.kind()) {
             (Fault::ConflictHidesTheHead, ErrorKind::Conflict { .. }) => {
                 Error::new(ErrorKind::Conflict { head: None }, error.to_string())
+            }
+            (Fault::BusyHidesTheHolder, ErrorKind::Busy { .. }) => {
+                Error::new(ErrorKind::Busy { holder: String::new() }, error.to_string())
+            }
+            (Fault::TransitionsUnnamed, ErrorKind::InvalidTransition { .. })
+            | (Fault::LimitsUnnamed, ErrorKind::LimitExceeded) => {
+                Error::new(ErrorKind::InvalidInput, error.to_string())
             }
             (Fault::RefusalsInDoubt, _) => error.with_outcome(WriteOutcome::Unknown),
             (Fault::ErrorsQuotePayloads, kind) => Error::new(kind.clone(), format!("{error}: {said}")),
@@ -274,8 +346,61 @@ impl SessionStore for Handle {
         self.flush().await;
         let said = format!("{:?}", commit.steps);
         self.change_payloads(&mut commit);
+        self.at_home()?;
+        self.wrote.store(true, Ordering::SeqCst);
         commit = self.disturbed(commit).await;
         match self.fault {
+            Fault::RefusedIsRemembered => {
+                let id = commit.id;
+                if self.shared.refused.lock().unwrap().contains(&id) {
+                    return Err(Error::new(ErrorKind::Conflict { head: None }, "it was refused before"));
+                }
+                return self.store.commit(commit).await.inspect_err(|_| {
+                    self.shared.refused.lock().unwrap().insert(id);
+                });
+            }
+            Fault::InputsRefusedDuringARun if commit.fence.is_none() => {
+                let lease = self.now(commit.session).await.and_then(|now| now.lease);
+                if let Some(lease) =
+                    lease.filter(|_| commit.steps.iter().all(|s| matches!(s, Step::Event(_))))
+                {
+                    return Err(Error::new(ErrorKind::Busy { holder: lease.holder }, "a run is at work"));
+                }
+            }
+            Fault::DecidedOnAnOldRecord => {
+                let old = self.now(commit.session).await;
+                tokio::task::yield_now().await;
+                let done = self.store.commit(commit.clone()).await;
+                if done.is_ok() {
+                    return done;
+                }
+                return session::plan(old.as_ref(), &commit).map(|planned| planned.committed());
+            }
+            Fault::ChildrenListedLate if commit.expect == Expect::Absent => {
+                let id = commit.session;
+                self.shared.unlisted.lock().unwrap().insert(id);
+                let done = self.store.commit(commit).await;
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+                self.shared.unlisted.lock().unwrap().remove(&id);
+                return done;
+            }
+            Fault::InterruptLeavesInputs => {
+                let is_interrupt =
+                    |step: &Step| matches!(step, Step::Event(e) if e.kind == EventType::USER_INTERRUPT);
+                let interrupt = commit.steps.iter().any(is_interrupt);
+                let mut done = self.store.commit(commit).await?;
+                done.session.pending += u64::from(interrupt);
+                return Ok(done);
+            }
+            Fault::LeaseOfTheWorkspace => {
+                let done = self.store.commit(commit).await?;
+                if let Some(lease) = &done.session.lease {
+                    self.shared.leases.lock().unwrap().insert(done.session.workspace, lease.clone());
+                }
+                return Ok(done);
+            }
             Fault::ReplayCheckedAfterTheFence => {
                 let lease = self.now(commit.session).await.and_then(|now| now.lease).map(|lease| lease.epoch);
                 if commit.fence.is_some() && commit.fence != lease {
@@ -319,12 +444,23 @@ impl SessionStore for Handle {
             }
             _ => {}
         }
-        self.store.commit(commit).await.map_err(|error| self.spoiled(error, &said))
+        match self.store.commit(commit).await {
+            Ok(mut done) => {
+                done.session = self.shown(done.session);
+                Ok(done)
+            }
+            Err(error) => Err(self.spoiled(error, &said)),
+        }
     }
 
     async fn load(&self, id: SessionId) -> Result<Session> {
         self.flush().await;
-        let mut session = SessionStore::load(&self.store, id).await?;
+        self.at_home()?;
+        self.not_busy().await?;
+        let mut session = self.shown(SessionStore::load(&self.store, id).await?);
+        if self.is(Fault::LeaseOfTheWorkspace) && session.lease.is_none() {
+            session.lease = self.shared.leases.lock().unwrap().get(&session.workspace).cloned();
+        }
         if self.is(Fault::TombstoneForgotten) && session.status.state == SessionState::Deleted {
             return Err(Error::new(ErrorKind::NotFound, format!("session {id} does not exist")));
         }
@@ -341,8 +477,11 @@ impl SessionStore for Handle {
             Fault::TypesIgnored => read.kinds.clear(),
             Fault::PageTooLarge => read.max_bytes = usize::MAX,
             Fault::NewestIsOldest => read.newest = false,
+            Fault::AfterIsInclusive if read.after > Seq::ZERO => read.after = Seq::new(read.after.get() - 1),
+            Fault::AbsentIsEmpty if self.now(id).await.is_none() => return Ok(EventPage::default()),
             _ => {}
         }
+        self.not_busy().await?;
         let mut page = self.store.read(id, read).await?;
         let damage = *self.shared.event_damaged.lock().unwrap();
         if let Some((_, at)) = damage.filter(|(damaged, _)| *damaged == id) {
@@ -361,6 +500,21 @@ impl SessionStore for Handle {
             Fault::PageOffByOne => {
                 if let Some(next) = &mut page.next {
                     next.after = next.after.next();
+                }
+            }
+            Fault::ActorForgotten => page.events.iter_mut().for_each(|event| event.actor = Actor::USER),
+            Fault::RunForgotten => page.events.iter_mut().for_each(|event| event.run = None),
+            Fault::EarlyTimesLost => {
+                page.events.iter_mut().for_each(|event| event.at = event.at.max(Timestamp::UNIX_EPOCH));
+            }
+            Fault::LongTextsCut => {
+                for event in page.events.iter_mut().filter(|event| event.data.get().len() > 1 << 20) {
+                    event.data = RawJson::empty_object();
+                }
+            }
+            Fault::ThoughtsEmptied => {
+                for event in page.events.iter_mut().filter(|event| event.kind == EventType::AGENT_THINKING) {
+                    event.data = RawJson::parse("{\"text\":\"\"}").unwrap();
                 }
             }
             Fault::OrderedByTheClock => page.events.sort_by_key(|event| event.at),
@@ -386,9 +540,27 @@ impl SessionStore for Handle {
             query.due = Some(Timestamp::MAX);
             query.cursor = None;
         }
+        if self.is(Fault::WorkspaceIgnored) {
+            query.workspace = None;
+        }
+        if self.is(Fault::NothingForALimitOfZero) && query.limit == 0 {
+            return Ok(Page::default());
+        }
         let mut page = SessionStore::list(&self.store, query.clone()).await?;
-        if self.is(Fault::DueInAnyOrder) && query.due.is_some() {
-            page.items.reverse();
+        match self.fault {
+            Fault::ListLags => {
+                let mut listed = self.shared.listed.lock().unwrap();
+                return Ok(std::mem::replace(&mut listed, page));
+            }
+            Fault::ListReversed => page.items.reverse(),
+            Fault::DueInAnyOrder if query.due.is_some() => page.items.reverse(),
+            Fault::LaterPagesDropOne if query.cursor.is_some() => page.items.truncate(page.items.len() - 1),
+            Fault::ChildrenListedLate if query.parent.is_some() => {
+                let unlisted = self.shared.unlisted.lock().unwrap();
+                page.items.retain(|session| !unlisted.contains(&session.id));
+            }
+            Fault::Loses(Column::Pending) => page.items.iter_mut().for_each(|session| session.pending = 0),
+            _ => {}
         }
         if let (Fault::CursorSkipsTies, Some(cursor)) = (self.fault, &query.cursor) {
             let (at, _) = cursor.recent_key::<SessionId>(query.fingerprint())?;
@@ -408,6 +580,9 @@ impl SessionStore for Handle {
     async fn purge(&self, mut purge: Purge) -> Result<Purged> {
         if self.is(Fault::PurgeHarmsAChild) {
             purge.keep = Seq::ZERO;
+        }
+        if let (Fault::PurgeAtAnyHead, Some(now)) = (self.fault, self.now(purge.session).await) {
+            purge.head = now.head;
         }
         self.store.purge(purge).await
     }
@@ -447,10 +622,33 @@ impl WorkspaceStore for Handle {
         Ok(workspace)
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, mut workspace: Workspace, mut expect: Expect<Revision>) -> Result<Workspace> {
         self.check_workspace(workspace.id)?;
+        let there = WorkspaceStore::load(&self.store, workspace.id).await.is_ok();
+        match (self.fault, expect) {
+            (Fault::DroppedPutIsHalfApplied, Expect::Absent) if !there => {
+                let half = workspace.clone().with_name("half");
+                let half = self.store.put(half, Expect::Absent).await?;
+                tokio::task::yield_now().await;
+                (workspace.revision, expect) = (half.revision, Expect::Any);
+            }
+            (Fault::WorkspaceCreationRaces, Expect::Absent) if !there => {
+                tokio::task::yield_now().await;
+                let created = self.store.put(workspace.clone(), Expect::Absent).await;
+                return if created.is_ok() { created } else { self.store.put(workspace, Expect::Any).await };
+            }
+            (Fault::DescriptionLost, _) => workspace.description = None,
+            (Fault::WorkspaceFieldsDropped, _) => workspace.extra = RawFields::new(),
+            (Fault::PutReplaces, Expect::Absent) if there => expect = Expect::Any,
+            (Fault::PutCreates, Expect::Any | Expect::Is(_)) if !there => expect = Expect::Absent,
+            (Fault::DefaultRefused, _) if workspace.id == WorkspaceId::DEFAULT => {
+                return Err(Error::new(ErrorKind::InvalidInput, "the default workspace is there already"));
+            }
+            _ => {}
+        }
         let any = self.is(Fault::PutIgnoresTheRevision) && matches!(expect, Expect::Is(_));
-        self.store.put(workspace, if any { Expect::Any } else { expect }).await
+        let put = self.store.put(workspace, if any { Expect::Any } else { expect }).await;
+        put.map_err(|error| self.spoiled(error, ""))
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
@@ -462,7 +660,13 @@ impl WorkspaceStore for Handle {
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let later = query.cursor.is_some();
         let mut page = WorkspaceStore::list(&self.store, query).await?;
+        match self.fault {
+            Fault::ListReversed => page.items.reverse(),
+            Fault::LaterPagesDropOne if later => page.items.truncate(page.items.len() - 1),
+            _ => {}
+        }
         if let Some(id) = *self.shared.workspace_damaged.lock().unwrap() {
             page.items.retain(|workspace| workspace.id != id);
             if !self.is(Fault::DamagedWorkspaceHidden) {
@@ -484,7 +688,8 @@ impl WorkspaceStore for Handle {
         if self.is(Fault::DeletedConfigurationStays) && left.is_some() {
             return Ok(left);
         }
-        self.store.load_config(id).await
+        let text = self.store.load_config(id).await?;
+        Ok(text.filter(|text| !(self.is(Fault::EmptyConfigurationIsNone) && text.is_empty())))
     }
 
     async fn save_config(
@@ -499,7 +704,8 @@ impl WorkspaceStore for Handle {
             tokio::task::yield_now().await;
             return self.store.save_config(id, text, Expect::Any).await;
         }
-        self.store.save_config(id, text, expect).await
+        let ignored = self.is(Fault::ConfigurationHashIgnored) && matches!(expect, Expect::Is(_));
+        self.store.save_config(id, text, if ignored { Expect::Any } else { expect }).await
     }
 }
 
@@ -531,7 +737,8 @@ impl BindingStore for Handle {
         if self.shared.bindings_damaged.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        self.store.resolve(&self.folded(device)).await
+        let bound = self.store.resolve(&self.folded(device)).await?;
+        Ok(if self.is(Fault::UnknownDeviceIsDefault) { bound.or(Some(WorkspaceId::DEFAULT)) } else { bound })
     }
 
     async fn bind(
@@ -549,16 +756,52 @@ impl BindingStore for Handle {
             tokio::task::yield_now().await;
             return self.store.bind(&device, to, Expect::Any).await;
         }
+        match (self.fault, expect) {
+            (Fault::StoresTiedTogether, _) => drop(WorkspaceStore::load(&self.store, to).await?),
+            (Fault::DroppedBindIsHalfApplied, Expect::Absent)
+                if self.store.resolve(&device).await?.is_none() =>
+            {
+                self.store.bind(&device, WorkspaceId::DEFAULT, expect).await?;
+                tokio::task::yield_now().await;
+                return self.store.bind(&device, to, Expect::Any).await;
+            }
+            (Fault::RebindRaces, Expect::Is(old)) if self.store.resolve(&device).await? == Some(old) => {
+                tokio::task::yield_now().await;
+                return self.store.bind(&device, to, Expect::Any).await;
+            }
+            (Fault::BindExpectIgnored, Expect::Is(_)) | (Fault::FirstContactMoves, Expect::Absent) => {
+                return self.store.bind(&device, to, Expect::Any).await;
+            }
+            (Fault::BindingsRewrittenWhole, _) => {
+                let read = self.shared.binds.load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                // What others bound since this one read them all is overwritten.
+                let others = self.shared.last_bound.lock().unwrap().clone();
+                if let Some(lost) = others.filter(|_| self.shared.binds.load(Ordering::SeqCst) != read) {
+                    self.store.unbind(&lost).await?;
+                }
+                self.shared.binds.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
         *self.shared.last_bound.lock().unwrap() = Some(device.clone());
         self.store.bind(&device, to, expect).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         self.check_bindings()?;
-        self.store.unbind(&self.folded(device)).await
+        let was_bound = self.store.unbind(&self.folded(device)).await?;
+        Ok(was_bound || self.is(Fault::UnbindingSaysTrue))
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        if self.is(Fault::UnbindingLeavesOne) {
+            let bound = BindingStore::list(&self.store, BindingQuery::new().workspace(id)).await?.items;
+            for binding in bound.iter().skip(1) {
+                self.store.unbind(&binding.device).await?;
+            }
+            return Ok(bound.len() as u64);
+        }
         if !self.is(Fault::UnbindErasesANewerBind) {
             return self.store.unbind_workspace(id).await;
         }

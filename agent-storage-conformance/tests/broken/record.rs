@@ -1,0 +1,43 @@
+//! Records of which a part is lost, as by a column that is not written or not read.
+
+use agent_core::{Counts, Lineage, Origin, Reason, Seq, Session};
+
+/// A part of a session's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Action,
+    Attempts,
+    Counts,
+    Failure,
+    Handled,
+    Labels,
+    Lineage,
+    OpenCalls,
+    Origin,
+    Pending,
+    Reason,
+    Requested,
+    Resources,
+    Title,
+}
+
+/// The record without that part.
+pub(crate) fn without(column: Column, mut session: Session) -> Session {
+    match column {
+        Column::Action => session.action = None,
+        Column::Attempts => session.attempts = 0,
+        Column::Counts => session.counts = Counts::default(),
+        Column::Failure => session.failure = None,
+        Column::Handled => session.handled = Seq::ZERO,
+        Column::Labels => session.attributes.labels.clear(),
+        Column::Lineage => session.lineage = Lineage::default(),
+        Column::OpenCalls => session.open_calls.clear(),
+        Column::Origin => (session.origin, session.depth) = (Origin::New, 0),
+        Column::Pending => session.pending = 0,
+        Column::Reason => session.status.reason = Reason::EndTurn,
+        Column::Requested => session.requested = None,
+        Column::Resources => session.attributes.resources.clear(),
+        Column::Title => session.attributes.title = None,
+    }
+    session
+}
