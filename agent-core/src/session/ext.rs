@@ -186,7 +186,17 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let now = self.load(id).await?;
-            let new = self.plan_fork(&effects, now, at).await?;
+            let new = match self.plan_fork(&effects, now, at).await {
+                // What is missing may have been purged meanwhile, and is no damage then.
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    let now = self.load(id).await?;
+                    if now.status.state != SessionState::Deleted {
+                        return Err(error);
+                    }
+                    self.plan_fork(&effects, now, at).await?
+                }
+                planned => planned?,
+            };
             self.create(&effects, new).await
         }
     }
