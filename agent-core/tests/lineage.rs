@@ -270,3 +270,66 @@ proptest! {
         })?;
     }
 }
+
+/// A store on which a session is deleted and purged between two calls of somebody else.
+#[derive(Debug)]
+struct Meanwhile {
+    inner: MemoryStore,
+    purges: std::sync::Mutex<Option<SessionId>>,
+}
+
+#[async_trait]
+impl SessionStore for Meanwhile {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        self.inner.commit(commit).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        let loaded = SessionStore::load(&self.inner, id).await;
+        let purges = self.purges.lock().unwrap().take_if(|purged| *purged == id);
+        if let Some(id) = purges {
+            let delete = Trigger::Delete(Reason::UserDeleted);
+            let head = self.inner.trigger(&Effects::default(), id, delete).await.unwrap().last;
+            self.inner.purge(Purge::new(id, head)).await.unwrap();
+        }
+        loaded
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.inner.read(id, read).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        SessionStore::list(&self.inner, query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        self.inner.purge(purge).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.inner.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        self.inner.pulse(id, epoch).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+/// R16, R13, X01: a fork whose parent is purged while it looks is told that it was deleted, not that it is damaged.
+#[tokio::test]
+async fn r16_r13_x01_a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
+    let effects = effects();
+    let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None) };
+    let parent = new_session(&store.inner, &Effects::default()).await.id;
+    say(&store.inner, &effects, parent, "one").await;
+    let head = say(&store.inner, &effects, parent, "two").await.head;
+    *store.purges.lock().unwrap() = Some(parent);
+    let before = Seq::new(head.get() - 1);
+    let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Deleted, "{error:?}");
+}

@@ -79,20 +79,25 @@ fn run(fault: Fault, path: &str) -> std::result::Result<(), String> {
     )
 }
 
+/// Nobody adds a clause of processes or kills without a fault that it catches.
+fn every_clause_of_processes_was_seen_to_fail() -> std::result::Result<(), String> {
+    for clause in clauses() {
+        let here = matches!(clause.needs, Needs::Processes | Needs::Crash);
+        let path = clause.path();
+        let seen = CAUGHT.iter().any(|(_, paths)| paths.contains(&&*path));
+        if here != seen {
+            return Err(format!("{path}: seen to fail: {seen}"));
+        }
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     if let Some(code) = obey(Broken(Fault::None)) {
         return code;
     }
     let mut trials = vec![Trial::test("every_clause_of_processes_was_seen_to_fail", || {
-        for clause in clauses() {
-            let here = matches!(clause.needs, Needs::Processes | Needs::Crash);
-            let path = clause.path();
-            let seen = CAUGHT.iter().any(|(_, paths)| paths.contains(&&*path));
-            if here != seen {
-                return Err(format!("{path}: seen to fail: {seen}").into());
-            }
-        }
-        Ok(())
+        every_clause_of_processes_was_seen_to_fail().map_err(Into::into)
     })];
     for (fault, paths) in CAUGHT {
         for path in *paths {
