@@ -175,13 +175,16 @@ impl Worker {
         self.next()?.as_deref().map(seq).transpose()
     }
 
-    /// Waits for so many answers, ends it at once, in the middle of whatever it does (`kill -9` where there is such a
-    /// thing), and returns all that it answered.
-    pub(crate) fn kill_after(mut self, answers: u64) -> Checked<Vec<String>> {
+    /// Waits for so many answers and `delay` more, ends it in the middle of whatever it does (`kill -9` where there is
+    /// such a thing), and returns all that it answered.
+    pub(crate) fn kill_after(mut self, answers: u64, delay: Duration) -> Checked<Vec<String>> {
         let mut answered = Vec::new();
         for _ in 0..answers {
             answered.extend(self.next()?);
         }
+        // Right after an answer it would always be at the start of the next write.
+        #[allow(clippy::disallowed_methods, reason = "the other process does not share a runtime's time")]
+        std::thread::sleep(delay);
         self.child.kill().map_err(|error| Failure::new("killing another process", "success", error))?;
         while let Some(line) = self.next()? {
             answered.push(line);

@@ -1,6 +1,7 @@
 //! Contract 1: what was acknowledged is there again: after reopening, and after the end of the process at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use agent_core::{
     ActionId, ActionKind, Body, Commit, Decision, DeviceId, ErrorKind, Event, Expect, LeaseRequest, NewEvent,
@@ -165,8 +166,9 @@ fn kills(stage: &Stage) -> usize {
 /// Has another process work until it is killed in the middle of it; returns what it said was done.
 async fn killed(stage: &Stage, order: Order) -> Checked<Vec<String>> {
     let (at, patience) = (address(stage)?, 1 + stage.effects.random_u64() % 12);
-    stage.note(format_args!("another process: {order:?}; it is killed after {patience} answers"));
-    blocking(move || Worker::start(&order, &at)?.kill_after(patience)).await
+    let delay = Duration::from_micros(stage.effects.random_u64() % 3000);
+    stage.note(format_args!("another process: {order:?}; it is killed {delay:?} after {patience} answers"));
+    blocking(move || Worker::start(&order, &at)?.kill_after(patience, delay)).await
 }
 
 /// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and

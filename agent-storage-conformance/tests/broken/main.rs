@@ -10,10 +10,17 @@ use agent_storage_conformance::{Clause, Needs, Settings, check, clauses};
 use record::Column;
 use store::{Broken, Fault};
 
+/// How often a race is run until it meets the order in which its fault shows: a busy machine may not give it at once.
+const TRIES: u64 = 10;
+
 fn run(fault: Fault, path: &str) -> Result<(), String> {
+    run_with(fault, path, 7)
+}
+
+fn run_with(fault: Fault, path: &str, seed: u64) -> Result<(), String> {
     let clause = clauses().into_iter().find(|clause| clause.path() == path);
     let clause = clause.unwrap_or_else(|| panic!("there is no clause {path}"));
-    check(Broken(fault), &clause, Settings::new(200, 7))
+    check(Broken(fault), &clause, Settings::new(200, seed))
 }
 
 /// Each fault is caught by each of these clauses; the same store without the fault passes them.
@@ -22,7 +29,7 @@ fn is_caught(fault: Fault, paths: &[&str]) {
         if let Err(report) = run(Fault::None, path) {
             panic!("{path} fails on a store that is not broken:\n{report}");
         }
-        let report = run(fault, path).expect_err(path);
+        let report = (7..7 + TRIES).find_map(|seed| run_with(fault, path, seed).err()).expect(path);
         assert!(!report.contains("is left out"), "{report}");
         for part in ["clause    ", "steps", "expected  ", "seen      ", Settings::SEED, path] {
             assert!(report.contains(part), "the report lacks {part:?}:\n{report}");
@@ -114,7 +121,12 @@ caught! {
     totals_that_ignore_the_filter: TotalsOfEverything by "lists::r20_n01_n09_filters_and_totals_agree";
     a_due_list_without_an_order: DueInAnyOrder by "lists::o10_o14_what_is_due_is_found_in_its_order";
     a_due_list_without_an_end: DueWithoutAnEnd by "lists::o10_o14_what_is_due_is_found_in_its_order";
-    labels_that_are_not_filtered: LabelsIgnored by "lists::r20_n01_n09_filters_and_totals_agree";
+    a_due_list_of_what_is_done: DueThoughDone by "lists::o14_what_was_done_is_due_no_more";
+    a_due_list_that_is_lost_on_reopening: DueLostOnReopening by
+        "lists::o14_x08_what_is_due_is_found_after_reopening";
+    labels_that_are_not_filtered: LabelsIgnored by
+        "lists::r20_n01_n09_filters_and_totals_agree",
+        "lists::o14_r20_what_is_due_can_be_filtered";
     a_fork_that_sees_later_events: ForkSeesLaterEvents by "lineage::r16_a_fork_never_sees_what_its_parent_does_later";
     a_fork_that_loses_its_parent: ForkLosesItsParent by "lineage::r17_forks_and_children_are_listed_by_their_parent";
     a_tenant_that_leaks: TenantLeak by
@@ -251,6 +263,7 @@ caught! {
         "workspaces::a05_workspaces_are_listed_by_last_access";
     pages_that_drop_one: LaterPagesDropOne by
         "lists::n09_pages_lose_nothing_while_sessions_are_used",
+        "lists::o14_x05_pages_of_what_is_due_neither_skip_nor_repeat",
         "workspaces::a05_x05_pages_neither_skip_nor_repeat_where_times_tie",
         "workspaces::a05_pages_lose_nothing_while_workspaces_are_used";
     a_limit_that_is_taken_literally: NothingForALimitOfZero by "lists::x05_any_page_size_is_served";

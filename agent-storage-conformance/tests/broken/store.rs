@@ -58,6 +58,8 @@ pub(crate) enum Fault {
     LabelsIgnored,
     DueInAnyOrder,
     DueWithoutAnEnd,
+    DueThoughDone,
+    DueLostOnReopening,
     ForkSeesLaterEvents,
     ForkLosesItsParent,
     TenantLeak,
@@ -539,6 +541,13 @@ impl SessionStore for Handle {
         if self.is(Fault::DueWithoutAnEnd) && query.due.is_some() {
             query.due = Some(Timestamp::MAX);
             query.cursor = None;
+        }
+        if self.is(Fault::DueThoughDone) && query.due.take().is_some() {
+            query.cursor = None;
+        }
+        let reopened = !self.wrote.load(Ordering::SeqCst);
+        if self.is(Fault::DueLostOnReopening) && query.due.is_some() && reopened {
+            return Ok(Page::default());
         }
         if self.is(Fault::WorkspaceIgnored) {
             query.workspace = None;
