@@ -376,7 +376,7 @@ impl SessionStore for Handle {
                 if done.is_ok() {
                     return done;
                 }
-                return session::plan(old.as_ref(), &commit).map(|planned| planned.committed());
+                return session::plan(old.as_ref(), &commit).map(agent_core::session::Plan::committed);
             }
             Fault::ChildrenListedLate if commit.expect == Expect::Absent => {
                 let id = commit.session;
