@@ -6,8 +6,8 @@ use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, Result};
 use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text};
 use crate::session::body::Message;
-use crate::session::event::{Actor, EVENT_MAX_BYTES, EventType, NewEvent};
-use crate::session::record::{ActionId, Failure, NewSession, PendingAction, Session};
+use crate::session::event::{Actor, EVENT_MAX_BYTES, Event, EventType, NewEvent};
+use crate::session::record::{ActionId, Failure, NewSession, OPEN_CALLS_MAX, PendingAction, Session};
 use crate::session::state::Reason;
 
 /// The most events that one commit may bring.
@@ -122,6 +122,11 @@ pub enum Trigger {
     Terminate(Reason),
     /// It is deleted; a tombstone remains.
     Delete(Reason),
+    /// The visible history starts anew, with these messages in place of what was said; none of them waits for a run.
+    /// Legal where clearing is, and recorded as that.
+    Replace(Vec<NewEvent>),
+    /// The events of a commit as they were stored elsewhere; legal only as the one step of [`Commit::restore`].
+    Restore(Vec<Event>),
 }
 
 impl Trigger {
@@ -242,6 +247,25 @@ impl Commit {
             .trigger(Trigger::Ready)
     }
 
+    /// A commit that stores the events of another store's commit as they are there: ids, times, transitions and all.
+    /// Commit after commit, this makes the same session again.
+    ///
+    /// It takes effect once, like any commit, and only where its first event is the next one of the session.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where there are no events.
+    pub fn restore(session: SessionId, events: Vec<Event>) -> Result<Self> {
+        let Some(first) = events.first() else {
+            return Err(Error::invalid(format!("nothing to restore to session {session}")));
+        };
+        let before = Seq::new(first.seq.get().saturating_sub(1));
+        let expect =
+            if first.kind == EventType::SESSION_CREATED { Expect::Absent } else { Expect::Is(before) };
+        let commit = Self::new(first.commit, session, first.at, before).expect(expect);
+        Ok(commit.trigger(Trigger::Restore(events)))
+    }
+
     /// Adds an event.
     #[must_use]
     pub fn event(mut self, event: NewEvent) -> Self {
@@ -300,18 +324,33 @@ impl Commit {
             )));
         }
         let (mut events, mut bytes) = (0usize, 0usize);
+        let mut add = |size: usize| {
+            if size > EVENT_MAX_BYTES {
+                return Err(Error::limit(format!(
+                    "an event of {size} bytes for session {}; at most {EVENT_MAX_BYTES} fit, store more as a blob",
+                    self.session
+                )));
+            }
+            (events, bytes) = (events + 1, bytes + size);
+            Ok(())
+        };
+        // What the library adds to a commit itself: the results of open calls, the ends of spans, the status.
+        let mut added = 0;
         for step in &self.steps {
             match step {
-                Step::Event(event) => {
-                    events += 1;
-                    let size = event.data.get().len() + event.extra.size_bytes();
-                    if size > EVENT_MAX_BYTES {
-                        return Err(Error::limit(format!(
-                            "an event of {size} bytes for session {}; at most {EVENT_MAX_BYTES} fit, store more as a blob",
-                            self.session
-                        )));
-                    }
-                    bytes += size;
+                Step::Event(event) => add(event.data.get().len() + event.extra.size_bytes())?,
+                Step::Trigger(Trigger::Replace(messages)) => {
+                    // The event that clears comes first.
+                    add(0)?;
+                    messages
+                        .iter()
+                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                }
+                Step::Trigger(Trigger::Restore(restored)) => {
+                    restored
+                        .iter()
+                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                    added = 2 * OPEN_CALLS_MAX + 2;
                 }
                 Step::Trigger(Trigger::Prepare(lease) | Trigger::BeginRun(lease)) => lease.check()?,
                 Step::Trigger(
@@ -338,7 +377,7 @@ impl Commit {
                 Step::Trigger(_) => {}
             }
         }
-        if events > COMMIT_MAX_EVENTS || bytes > COMMIT_MAX_BYTES {
+        if events > COMMIT_MAX_EVENTS + added || bytes > COMMIT_MAX_BYTES + added * 1024 {
             return Err(Error::limit(format!(
                 "a commit of {events} events and {bytes} bytes for session {}; at most {COMMIT_MAX_EVENTS} and {COMMIT_MAX_BYTES}, send several",
                 self.session

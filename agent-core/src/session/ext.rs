@@ -170,6 +170,24 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
+    /// Puts `messages` in place of the visible history of a session that is at `expect`: all of them or none, in one
+    /// commit. What was said before stays in the log. None of the messages waits for a run.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where the session is no longer at `expect`; `InvalidTransition` while it runs or waits for an answer;
+    /// `InvalidInput` for events that are no messages; `LimitExceeded` for more than 1,023 of them.
+    fn replace(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        expect: Seq,
+        messages: Vec<NewEvent>,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        let commit = Commit::seal(effects, id, expect).expect(crate::session::Expect::Is(expect));
+        self.settle(commit.trigger(Trigger::Replace(messages)))
+    }
+
     /// Makes an independent session that shares the history up to and including event `at`, or up to the last point
     /// where no tool call is open. Nothing is copied: the new session names its ancestors. At the head the cost does
     /// not depend on the length; at an earlier point the events up to there are read once.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "runtime")]
 mod assemble;
+pub mod markdown;
 #[cfg(feature = "runtime")]
 mod model_context;
 
@@ -9,3 +10,8 @@ mod model_context;
 pub use assemble::{ModelMessage, ModelToolResult};
 #[cfg(feature = "runtime")]
 pub use model_context::{ContextLimits, ModelContext};
+
+pub use markdown::{
+    Frontmatter, Mark, ParsedTranscript, Seal, Speaker, Transcript, TranscriptForm, TranscriptMessage,
+    TranscriptWriter,
+};

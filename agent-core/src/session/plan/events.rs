@@ -13,12 +13,7 @@ impl Planner<'_> {
     /// Adds an event of the caller's, after checking that it may come now.
     pub(super) fn event(&mut self, event: &NewEvent) -> Result<()> {
         let kind = &event.kind;
-        if let Some((name, _)) = event.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
-            return Err(Error::invalid(format!("the field {name} of an event belongs to its header")));
-        }
-        let body = Body::parse(kind, &event.data)
-            .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
-        body.check()?;
+        let body = Self::check_payload(event)?;
         let reserved = matches!(body, Body::SessionCreated(_) | Body::SessionStatusChanged(_))
             || (matches!(body, Body::Other(..)) && kind.is_of("session"));
         if reserved {
@@ -87,6 +82,17 @@ impl Planner<'_> {
             Body::SessionHistoryCleared(_) => self.clear(event),
             _ => self.push(event.clone()),
         }
+    }
+
+    pub(super) fn check_payload(event: &NewEvent) -> Result<Body> {
+        if let Some((name, _)) = event.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
+            return Err(Error::invalid(format!("the field {name} of an event belongs to its header")));
+        }
+        let kind = &event.kind;
+        let body = Body::parse(kind, &event.data)
+            .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
+        body.check()?;
+        Ok(body)
     }
 
     /// What belongs to the conversation needs a session that takes part in it, and what the agent says needs the

@@ -1,6 +1,7 @@
 //! What a commit means: the one place that decides. Pure, so that every backend decides alike.
 
 mod events;
+mod import;
 mod triggers;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -101,6 +102,9 @@ pub fn plan(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
     check_fence(now, commit)?;
     check_expectation(now, commit)?;
     commit.check()?;
+    if let [Step::Trigger(Trigger::Restore(events))] = commit.steps.as_slice() {
+        return import::restore(now, commit, events);
+    }
     Planner::run(now, commit)
 }
 

@@ -18,6 +18,11 @@ impl Planner<'_> {
                 "session {} is created as the first step or not at all",
                 self.session.id
             ))),
+            Trigger::Restore(_) => Err(Error::invalid(format!(
+                "a commit of session {} is restored alone or not at all",
+                self.session.id
+            ))),
+            Trigger::Replace(messages) => self.replace(messages),
             Trigger::Prepare(request) => self.prepare(request),
             Trigger::Ready => {
                 let leased = self.session.lease.is_some();
