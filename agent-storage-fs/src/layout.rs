@@ -16,6 +16,15 @@ pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const ACCESSED: &str = "accessed";
 pub(crate) const DELETED: &str = "deleted";
 pub(crate) const SESSIONS: &str = "sessions";
+pub(crate) const TRANSCRIPT: &str = "session.md";
+pub(crate) const TRANSCRIPT_LOCK: &str = "session.md.lock";
+/// What a transcript is named after when it is kept aside: a person changed it; it cannot be read; it is damaged; what
+/// a person changed, or another program left, is in the log now.
+pub(crate) const EDITED: &str = "session.edited-";
+pub(crate) const UNREADABLE: &str = "session.unreadable-";
+pub(crate) const DAMAGED: &str = "session.damaged-";
+pub(crate) const IMPORTED: &str = "session.imported-";
+pub(crate) const KEPT: [&str; 4] = [EDITED, UNREADABLE, DAMAGED, IMPORTED];
 /// What is being made has a name with this in it; whoever lists a folder passes over it.
 pub(crate) const NEW: &str = ".new-";
 /// The folders that every workspace has for its host.

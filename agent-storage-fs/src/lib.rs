@@ -26,6 +26,7 @@
 //! <root>/bindings.toml                            device -> workspace
 //! <root>/workspaces/<id>/workspace.toml           record; a workspace is there from the moment that this file is
 //! <root>/workspaces/<id>/config.toml              the workspace's own configuration, optional
+//! <root>/workspaces/<id>/session.md               what was said in the main session, for people; derived
 //! <root>/workspaces/<id>/{mcp,skills,memory}/     areas, the host's
 //! <root>/workspaces/<id>/sessions/<sid>/
 //!     events.jsonl                                the truth: one event a line, a checksum in each
@@ -81,11 +82,13 @@ mod slot;
 mod store;
 mod tenant;
 mod toml;
+mod transcript;
 mod workspace_toml;
 mod workspaces;
 
 pub use config::{FsConfig, Sync};
 pub use store::FsStore;
+pub use transcript::TranscriptEdit;
 
 #[doc = include_str!("../FORMAT.md")]
 pub mod format {}

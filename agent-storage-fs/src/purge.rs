@@ -14,7 +14,7 @@ use crate::record::write_tombstone;
 use crate::sessions::not_found;
 use crate::slot::{Open, Slot};
 use crate::tenant::{Cell, Tenant};
-use crate::{layout, place};
+use crate::{layout, place, transcript};
 
 /// Purges, if nobody else is at work on the session.
 pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge) -> Result<Attempt<Purged>> {
@@ -31,7 +31,7 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
     if !open.try_lock()? {
         return Ok(Attempt::Busy);
     }
-    let done = purge_locked(&tenant.env, open, purge);
+    let done = purge_locked(tenant, open, purge);
     let unlocked = open.unlock();
     cell.forget();
     if done.is_ok() || unlocked.is_err() {
@@ -40,7 +40,8 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
     Ok(done?.map_or(Attempt::Busy, Attempt::Done))
 }
 
-fn purge_locked(env: &Env, open: &mut Open, purge: &Purge) -> Result<Option<Purged>> {
+fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Option<Purged>> {
+    let env = &tenant.env;
     let Some(state) = open.refresh()? else { return Ok(None) };
     purge.check(&state.record)?;
     let (record, purged) = (state.record.clone(), state.purged);
@@ -53,6 +54,7 @@ fn purge_locked(env: &Env, open: &mut Open, purge: &Purge) -> Result<Option<Purg
     }
     let removed = cut(env, &folder, purge.keep.get()).and_then(|removed| {
         sweep(env, &folder)?;
+        transcript::remove(tenant, &record)?;
         Ok(removed)
     });
     // A part may be gone; doing it again removes the rest.

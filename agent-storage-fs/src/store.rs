@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_core::transcript::TranscriptMessage;
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
     Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope, Seq, Session,
-    SessionId, SessionQuery, SessionStore, SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    SessionId, SessionQuery, SessionStore, SessionStoreExt, SessionSummary, Storage, TenantId, Tenants,
+    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
@@ -23,6 +24,7 @@ use crate::layout::{Layout, id_of};
 use crate::lock::Attempt;
 use crate::shell::{Gated, blocking, exclusively, observed};
 use crate::tenant::{Cell, Tenant};
+use crate::transcript::{self, TranscriptEdit};
 use crate::{bindings, listing, purge, reading, sessions, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
@@ -112,6 +114,64 @@ impl FsStore {
         observed(span, self.look(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
     }
 
+    /// The conversations that were found as files beside a workspace's log, and wait to be imported: what a person
+    /// made of `session.md`, which was kept when the file was made anew; what the Aptove agent left there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`WorkspaceStore::load`]; `Denied`.
+    pub async fn transcript_edits(&self, workspace: WorkspaceId) -> Result<Vec<TranscriptEdit>> {
+        let span =
+            info_span!("store.transcript_edits", store = "fs", workspace = %workspace, outcome = Empty);
+        let work = async {
+            let main = WorkspaceStore::load(self, workspace).await?.main_session;
+            self.look_at(main, move |tenant, cell| {
+                match sessions::load(tenant, cell, main) {
+                    // What a person saved a moment ago is noticed now.
+                    Ok(_) => drop(transcript::bring_up_to_date(tenant, cell, main)),
+                    Err(error) if error.is_absent() => {}
+                    Err(error) => return Err(error),
+                }
+                transcript::pending(tenant, workspace, main)
+            })
+            .await
+        };
+        observed(span, work).await
+    }
+
+    /// Puts a conversation that was found as a file in place of the visible history of its session, which must be at
+    /// `expect`. The log keeps what was said before; the file is renamed, and not offered again. Where the session says
+    /// all that already, only the file is renamed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStoreExt::replace`](agent_core::SessionStoreExt::replace).
+    pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Session> {
+        let id = edit.session;
+        let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
+        let work = async {
+            let messages = edit.transcript.messages.clone();
+            let (now, said) = self
+                .look_at(id, move |tenant, cell| {
+                    let now = sessions::load(tenant, cell, id)?;
+                    let said = now.head == expect && transcript::visible(tenant, &now)? == messages;
+                    Ok((now, said))
+                })
+                .await?;
+            let session = if said {
+                Arc::unwrap_or_clone(now)
+            } else {
+                let events = edit.transcript.messages.iter().map(TranscriptMessage::to_event).collect();
+                self.replace(&self.shared.env.effects, id, expect, events).await?.session
+            };
+            let path = edit.path.clone();
+            self.look(move |tenant| transcript::imported(tenant, &path)).await?;
+            transcript::schedule(&self.tenant, &self.cell(id), &session);
+            Ok(session)
+        };
+        observed(span, work).await
+    }
+
     /// Runs a read of the core.
     async fn look<T: Send + 'static>(
         &self,
@@ -196,6 +256,7 @@ impl SessionStore for FsStore {
             let committed = self
                 .write(id, move |tenant, cell, slot| sessions::commit(tenant, cell, slot, &commit))
                 .await?;
+            transcript::schedule(&self.tenant, &self.cell(id), &committed.session);
             noted.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
             Ok(committed)
         };
@@ -205,7 +266,9 @@ impl SessionStore for FsStore {
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
         let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
-        Ok(Arc::unwrap_or_clone(observed(span, session).await?))
+        let session = observed(span, session).await?;
+        transcript::schedule(&self.tenant, &self.cell(id), &session);
+        Ok(Arc::unwrap_or_clone(session))
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {

@@ -13,6 +13,7 @@ use crate::env::{Env, held};
 use crate::io::Stat;
 use crate::layout::Layout;
 use crate::slot::Slot;
+use crate::transcript::{self, Keeping, Main};
 
 /// One tenant of a store.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Tenant {
     /// What lists showed of a session, for as long as its log stays as it was.
     pub(crate) summaries: Mutex<HashMap<SessionId, (Stat, SessionSummary)>>,
     pub(crate) bindings: Mutex<Cache>,
+    /// The main sessions of the workspaces that were loaded here.
+    pub(crate) mains: Mutex<HashMap<WorkspaceId, Main>>,
     /// Writers of one process queue here, in order, before they try for the lock between processes.
     pub(crate) binding_gate: Gate,
     workspace_gates: [Gate; 16],
@@ -46,6 +49,8 @@ pub(crate) struct Cell {
     pub(crate) known: Mutex<Known>,
     /// Its head, for those who wait for a change.
     pub(crate) head: watch::Sender<u64>,
+    /// Its transcript, where it is a main session.
+    pub(crate) transcript: Mutex<Keeping>,
     /// Whether it must stay: it holds a lease, or is poisoned.
     pub(crate) pinned: AtomicBool,
 }
@@ -74,6 +79,7 @@ impl Cell {
             slot: Arc::default(),
             known: Mutex::default(),
             head: watch::Sender::new(0),
+            transcript: Mutex::default(),
             pinned: AtomicBool::new(false),
         }
     }
@@ -107,6 +113,7 @@ impl Tenant {
             cells: Mutex::default(),
             summaries: Mutex::default(),
             bindings: Mutex::default(),
+            mains: Mutex::default(),
             binding_gate: Gate::default(),
             workspace_gates: Default::default(),
         }
@@ -150,5 +157,13 @@ impl Tenant {
         let cell = Arc::new(Cell::new());
         all.cells.insert(id, (cell.clone(), uses));
         (cell, gone)
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let cells: Vec<_> =
+            held(&self.cells).cells.iter().map(|(id, (cell, _))| (*id, cell.clone())).collect();
+        transcript::close(self, cells.into_iter());
     }
 }

@@ -56,7 +56,9 @@ fn deleted(id: WorkspaceId) -> Error {
 }
 
 pub(crate) fn load(tenant: &Tenant, id: WorkspaceId) -> Result<Workspace> {
-    find_live(&tenant.env, &tenant.layout.workspace(id), id).map(|document| document.workspace)
+    let workspace = find_live(&tenant.env, &tenant.layout.workspace(id), id)?.workspace;
+    tenant.learn_main(&workspace);
+    Ok(workspace)
 }
 
 /// The lock under which a workspace's files change; `None` where somebody else has it.
@@ -95,6 +97,7 @@ pub(crate) fn put(
     let text = Document::render(now.as_deref(), &workspace)?;
     if now.is_some() {
         env.replace(&path, text.as_bytes())?;
+        tenant.learn_main(&workspace);
         return Ok(Attempt::Done(workspace));
     }
     for area in layout::AREAS {
@@ -105,6 +108,7 @@ pub(crate) fn put(
         // By somebody who takes no locks: look again.
         return Ok(Attempt::Busy);
     }
+    tenant.learn_main(&workspace);
     Ok(Attempt::Done(workspace))
 }
 

@@ -429,7 +429,7 @@ fn says_nothing(kind: &ErrorKind) -> bool {
 }
 
 /// A session's own events after `after`, up to `until`.
-fn own_events<S: SessionStore + ?Sized>(
+pub(crate) fn own_events<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     after: Seq,

@@ -18,7 +18,7 @@ pub mod state;
 pub mod store;
 pub mod transition;
 
-mod ext;
+pub(crate) mod ext;
 
 pub use attributes::{
     Access, Attributes, ExternalHandle, Labels, Liveness, Patch, References, Resource, Title,

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "runtime")]
 mod assemble;
+pub mod manifest;
 pub mod markdown;
 #[cfg(feature = "runtime")]
 mod model_context;
@@ -11,6 +12,7 @@ pub use assemble::{ModelMessage, ModelToolResult};
 #[cfg(feature = "runtime")]
 pub use model_context::{ContextLimits, ModelContext};
 
+pub use manifest::Manifest;
 pub use markdown::{
     Frontmatter, Mark, ParsedTranscript, Seal, Speaker, Transcript, TranscriptForm, TranscriptMessage,
     TranscriptWriter,

@@ -12,8 +12,11 @@
 //! let text = said.to_markdown();
 //! assert_eq!(
 //!     text,
-//!     "---\nformat: 2\n---\n\n## User\n\nWhat does `## User` mean?\n\n\
-//!      ## Assistant\n\nIt starts a message:\n\\## User\n\n\n"
+//!     concat!(
+//!         "---\nformat: 2\n---\n\n",
+//!         "## User\n\nWhat does `## User` mean?\n\n",
+//!         "## Assistant\n\nIt starts a message:\n\\## User\n\n\n",
+//!     )
 //! );
 //! assert_eq!(Transcript::parse(&text)?.transcript, said);
 //! # Ok::<(), agent_core::Error>(())

@@ -1,0 +1,104 @@
+//! `session.md`: what was said in a workspace's main session, for people. A view of the log, kept up to date behind the
+//! commits' answers; and what people wrote into it, kept beside it until somebody imports it.
+
+mod edits;
+mod keep;
+mod said;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use agent_core::{SessionId, Workspace};
+
+pub use edits::TranscriptEdit;
+pub(crate) use edits::{imported, pending};
+pub(crate) use keep::remove;
+pub(crate) use said::visible;
+
+use crate::env::held;
+use crate::shell::blocking;
+use crate::tenant::{Cell, Tenant};
+
+/// How long the file may be behind the log, so that a burst of commits is written once.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// What this process knows of a session's file.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    /// The file as it was last written or checked.
+    file: Option<keep::Written>,
+    /// Whether a task will bring it up to date.
+    scheduled: bool,
+}
+
+impl Tenant {
+    /// Remembers which session is a workspace's main one, and what its file says of it.
+    pub(crate) fn learn_main(&self, workspace: &Workspace) {
+        let known = Main { session: workspace.main_session, provider: workspace.provider.clone() };
+        held(&self.mains).insert(workspace.id, known);
+    }
+}
+
+/// A workspace's main session.
+#[derive(Clone, Debug)]
+pub(crate) struct Main {
+    pub(crate) session: SessionId,
+    provider: Option<String>,
+}
+
+/// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one.
+pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_core::Session) {
+    let main = held(&tenant.mains).get(&session.workspace).is_some_and(|main| main.session == session.id);
+    if !main {
+        return;
+    }
+    {
+        let mut keeping = held(&cell.transcript);
+        let current = keeping.file.as_ref().is_some_and(|file| file.seen == session.head);
+        if keeping.scheduled || current {
+            return;
+        }
+        keeping.scheduled = true;
+    }
+    // Held weakly while it waits: whoever drops the store is not kept from closing it.
+    let (tenant, cell, id) = (Arc::downgrade(tenant), Arc::downgrade(cell), session.id);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let (tenant, cell) = (tenant.clone(), cell.clone());
+            if !matches!(blocking(move || refresh(&tenant, &cell, id)).await, Ok(true)) {
+                break;
+            }
+        }
+    });
+}
+
+/// Brings the file up to date; says whether there is more to do.
+fn refresh(tenant: &Weak<Tenant>, cell: &Weak<Cell>, id: SessionId) -> bool {
+    let (Some(tenant), Some(cell)) = (tenant.upgrade(), cell.upgrade()) else { return false };
+    held(&cell.transcript).scheduled = false;
+    let again = bring_up_to_date(&tenant, &cell, id);
+    held(&cell.transcript).scheduled |= again;
+    again
+}
+
+/// Brings the file up to date, as far as can be; `true` where somebody else is at it.
+pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> bool {
+    match keep::bring_up_to_date(tenant, cell, id) {
+        Ok(done) => !done,
+        Err(error) => {
+            // The log is the truth; the file is tried again with the next commit.
+            tracing::warn!(session = %id, error = &error as &dyn std::error::Error, "session.md could not be brought up to date");
+            false
+        }
+    }
+}
+
+/// Brings up to date what is behind, when the store is closed.
+pub(crate) fn close(tenant: &Tenant, cells: impl Iterator<Item = (SessionId, Arc<Cell>)>) {
+    for (id, cell) in cells {
+        if std::mem::take(&mut held(&cell.transcript).scheduled) {
+            bring_up_to_date(tenant, &cell, id);
+        }
+    }
+}
