@@ -6,6 +6,7 @@
 //! `AgentRuntime` on it.
 
 pub mod binding;
+pub mod configuration;
 mod effects;
 mod error;
 #[cfg(feature = "runtime")]

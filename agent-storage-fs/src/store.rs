@@ -125,16 +125,17 @@ impl FsStore {
             info_span!("store.transcript_edits", store = "fs", workspace = %workspace, outcome = Empty);
         let work = async {
             let main = WorkspaceStore::load(self, workspace).await?.main_session;
-            self.look_at(main, move |tenant, cell| {
-                match sessions::load(tenant, cell, main) {
-                    // What a person saved a moment ago is noticed now.
-                    Ok(_) => drop(transcript::bring_up_to_date(tenant, cell, main)),
-                    Err(error) if error.is_absent() => {}
-                    Err(error) => return Err(error),
-                }
-                transcript::pending(tenant, workspace, main)
-            })
-            .await
+            let deadline = tokio::time::Instant::now() + self.shared.env.lock_wait;
+            // What a person saved a moment ago is noticed now.
+            let look = move |tenant: &Tenant, cell: &Cell| match sessions::load(tenant, cell, main) {
+                Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
+                Err(error) if error.is_absent() => Ok(false),
+                Err(error) => Err(error),
+            };
+            while self.look_at(main, look).await? && tokio::time::Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.look_at(main, move |tenant, cell| transcript::pending(tenant, cell, workspace, main)).await
         };
         observed(span, work).await
     }

@@ -57,6 +57,8 @@ async fn write(root: &Path) -> [SessionId; 3] {
     let deleted =
         store.trigger(&effects, ids[1], Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     store.purge(Purge::new(ids[1], deleted.head).keep(agent_core::Seq::new(1))).await.unwrap();
+    // As it is in the end, not as it was on the way.
+    store.transcript_edits(WorkspaceId::DEFAULT).await.unwrap();
     ids
 }
 
@@ -67,7 +69,7 @@ async fn x02_o02_the_files_are_those_of_the_format() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path()).await;
     let mut written = files(folder.path());
-    // Locks, and what can be deleted.
+    // Locks, and what can be deleted; but the transcript, which people read.
     written.retain(|(path, _)| !path.ends_with("lock") && path.extension() != Some("lock".as_ref()));
     written.retain(|(path, _)| !path.starts_with("index"));
     if std::env::var_os("AGENT_STORAGE_FS_BLESS").is_some() {
@@ -86,7 +88,7 @@ async fn x02_o02_the_files_are_those_of_the_format() {
     }
     // The page about the format shows these very bytes.
     let page = include_str!("../FORMAT.md");
-    for name in ["events.jsonl", "workspace.toml", "bindings.toml"] {
+    for name in ["events.jsonl", "session.md", "workspace.toml", "bindings.toml"] {
         let shown = expected.iter().any(|(path, bytes)| {
             path.ends_with(name) && page.contains(std::str::from_utf8(bytes).unwrap().trim_end())
         });

@@ -164,7 +164,7 @@ async fn a20_a23_x04_keeping_it_costs_no_sync_and_writes_what_is_new() {
         .sum();
     assert!(written > 0 && written < 2000 && whole > 50_000, "{written} bytes for 5 turns, {whole} in all");
     let read: usize = calls.iter().filter(|c| c.name == "read").map(|c| c.bytes).sum();
-    assert!(read < 64 << 10, "{read} bytes read");
+    assert!(read < 100 << 10, "{read} bytes read: the end of the log, five times");
 }
 
 /// A30, X02: cut anywhere, as by a crash while it is written, it is damage: kept, and made again from the log. The

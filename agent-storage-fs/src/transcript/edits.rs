@@ -6,8 +6,9 @@ use agent_core::transcript::{Transcript, TranscriptForm};
 use agent_core::{Result, SessionId, WorkspaceId};
 
 use super::keep::EDIT_MAX;
+use crate::env::held;
 use crate::layout;
-use crate::tenant::Tenant;
+use crate::tenant::{Cell, Tenant};
 
 /// A conversation that was found as a file and is not in the log: what a person made of `session.md`, or what the Aptove
 /// agent wrote. To be put in place of the session's visible history, or left alone.
@@ -29,6 +30,7 @@ pub struct TranscriptEdit {
 /// The conversations that wait beside a workspace's log, in the order of their names.
 pub(crate) fn pending(
     tenant: &Tenant,
+    cell: &Cell,
     workspace: WorkspaceId,
     session: SessionId,
 ) -> Result<Vec<TranscriptEdit>> {
@@ -38,7 +40,8 @@ pub(crate) fn pending(
     let mut found = Vec::new();
     for name in names {
         let Some(name) = name.to_str() else { continue };
-        let current = name == layout::TRANSCRIPT;
+        // The file itself is ours, or will be moved aside where it is not; only the older form stays in its place.
+        let current = name == layout::TRANSCRIPT && held(&cell.transcript).file.is_none();
         let edited = name.starts_with(layout::EDITED) && name.ends_with(".md");
         if !(current || edited) {
             continue;
@@ -52,7 +55,6 @@ pub(crate) fn pending(
         };
         let Ok(parsed) = Transcript::parse(&text) else { continue };
         let legacy = parsed.form == TranscriptForm::Legacy;
-        // The file itself is ours, or will be moved aside where it is not; only the older form stays in its place.
         if current && (!legacy || parsed.transcript.messages.is_empty()) {
             continue;
         }
