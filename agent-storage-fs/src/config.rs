@@ -42,6 +42,7 @@ pub struct FsConfig {
     pub(crate) open_sessions: usize,
     pub(crate) effects: Effects,
     pub(crate) io: Arc<dyn Io>,
+    pub(crate) transcripts: bool,
 }
 
 impl FsConfig {
@@ -61,6 +62,7 @@ impl FsConfig {
             open_sessions: Self::DEFAULT_OPEN_SESSIONS,
             effects: Effects::default(),
             io: Arc::new(RealIo),
+            transcripts: true,
         }
     }
 
@@ -118,6 +120,13 @@ impl FsConfig {
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
+        self
+    }
+
+    /// Sets whether the main sessions' `session.md` are kept; they are, unless set.
+    #[must_use]
+    pub fn with_transcripts(mut self, kept: bool) -> Self {
+        self.transcripts = kept;
         self
     }
 

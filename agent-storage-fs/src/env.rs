@@ -22,6 +22,8 @@ pub(crate) struct Env {
     pub(crate) sync: Sync,
     pub(crate) lock_wait: std::time::Duration,
     pub(crate) open_sessions: usize,
+    /// Whether `session.md` is kept.
+    pub(crate) transcripts: bool,
     /// Folders whose names this process has made durable.
     durable: Mutex<HashSet<PathBuf>>,
     /// Files of which a failure left in doubt what is durable.
@@ -41,6 +43,7 @@ impl Env {
             sync: config.sync,
             lock_wait: config.lock_wait,
             open_sessions: config.open_sessions,
+            transcripts: config.transcripts,
             durable: Mutex::default(),
             poisoned: Mutex::default(),
             swept: Mutex::default(),

@@ -34,6 +34,9 @@ pub(crate) struct Keeping {
 impl Tenant {
     /// Remembers which session is a workspace's main one, and what its file says of it.
     pub(crate) fn learn_main(&self, workspace: &Workspace) {
+        if !self.env.transcripts {
+            return;
+        }
         let known = Main { session: workspace.main_session, provider: workspace.provider.clone() };
         held(&self.mains).insert(workspace.id, known);
     }
@@ -84,6 +87,9 @@ fn refresh(tenant: &Weak<Tenant>, cell: &Weak<Cell>, id: SessionId) -> bool {
 
 /// Brings the file up to date, as far as can be; `true` where somebody else is at it.
 pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> bool {
+    if !tenant.env.transcripts {
+        return false;
+    }
     match keep::bring_up_to_date(tenant, cell, id) {
         Ok(done) => !done,
         Err(error) => {

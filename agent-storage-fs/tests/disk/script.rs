@@ -429,7 +429,8 @@ impl Step {
 
 /// A store on the disk.
 async fn open(disk: &Disk, effects: &Effects, sync: Sync) -> Result<FsStore> {
-    let config = FsConfig::new("/store").with_io(Arc::new(disk.clone()));
+    // Transcripts are written in the background: which call comes when would differ from run to run.
+    let config = FsConfig::new("/store").with_io(Arc::new(disk.clone())).with_transcripts(false);
     config.with_effects(effects.clone()).with_sync(sync).open().await
 }
 
