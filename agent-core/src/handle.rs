@@ -12,8 +12,8 @@ use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
 use crate::session::{
-    Actor, Artifact, Body, Commit, Committed, Counts, Event, EventPage, Expect, ExternalHandle, Liveness,
-    MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt, Title,
+    ActionId, Actor, Artifact, Body, Commit, Committed, Counts, Event, EventPage, Expect, ExternalHandle,
+    Liveness, MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt, Title,
     ToolConfirmation, ToolResult, Trigger, Wake, coming,
 };
 use crate::views::SessionView;
@@ -174,7 +174,8 @@ impl SessionHandle {
             Watched::Alive => return Ok(None),
             Watched::Released => None,
         };
-        Ok(match self.begin(Cause { expired, ..Cause::default() }).await? {
+        let overdue = self.overdue();
+        Ok(match self.begin(Cause { expired, overdue, ..Cause::default() }).await? {
             Begun::Run(run) => Some(run),
             Begun::Waiting(_) => None,
         })
@@ -193,6 +194,13 @@ impl SessionHandle {
             Begun::Run(run) => Some(run),
             Begun::Waiting(_) => None,
         })
+    }
+
+    /// What the session waits for, as last seen, and has waited for too long.
+    fn overdue(&self) -> Option<ActionId> {
+        let (now, at) = (self.snapshot(), self.runtime.effects().now());
+        let action = now.action.as_ref().filter(|_| now.status.state == SessionState::RequiresAction)?;
+        action.expires_at.is_some_and(|expires_at| expires_at <= at).then(|| action.id.clone())
     }
 
     /// Wants a run at [`wake.at`](Wake::at), once: a wake of the same [key](Wake::key) takes the place of the earlier

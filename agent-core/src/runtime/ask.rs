@@ -34,7 +34,7 @@ impl Driver {
         let request = ModelRequest {
             system: context.system_or(shared.config.system_prompt.as_deref()),
             messages: context.messages(),
-            tools: shared.tools.specs().to_vec(),
+            tools: shared.tools.offered(),
             max_tokens: shared.config.limits.max_tokens,
         };
         let mut answer = Answer {

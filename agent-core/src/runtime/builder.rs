@@ -124,7 +124,7 @@ impl AgentBuilder {
             }
         }
         let active = self.active_provider(&mut faults);
-        let tools = Toolbox::new(&self.plugins, &mut faults);
+        let tools = Toolbox::new(&self.plugins, &self.config.tool_policies, &mut faults);
         let (Some(workspaces), Some(sessions), Some(bindings), Some(active), true) =
             (self.workspaces, self.sessions, self.bindings, active, faults.is_empty())
         else {

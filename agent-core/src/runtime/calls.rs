@@ -1,9 +1,11 @@
 //! One step of a run with its tools: store the calls, make them, store each result as it comes.
 
+use serde::{Deserialize, Serialize};
 use tracing::{Instrument, info_span};
 
 use crate::error::{Error, Result};
 use crate::id::{Seq, check_text};
+use crate::json::RawJson;
 use crate::runtime::ToolContext;
 use crate::runtime::drive::Driver;
 use crate::runtime::provider::{ModelCall, ToolMode};
@@ -80,7 +82,7 @@ impl Driver {
             }
             for call in calls {
                 self.send(Update::ToolCalled(call.clone()));
-                if let Some(action) = action_for(call, shared.tools.mode(&call.name)) {
+                if let Some(action) = self.action_for(call, shared.tools.mode(&call.name)) {
                     waiting.get_or_insert(action);
                 } else if !self.make_call(call, context).await? {
                     return Ok(After::Stop);
@@ -98,11 +100,20 @@ impl Driver {
         for open in self.session.open_calls.clone() {
             let Some(call) = self.call_at(&open).await? else { continue };
             if open.custom {
-                waiting = waiting.or_else(|| action_for(&call, ToolMode::Outside));
+                waiting = waiting.or_else(|| self.action_for(&call, ToolMode::Outside));
                 continue;
             }
+            let asks = shared.tools.mode(&call.name) == ToolMode::Ask;
             match self.decision(&open).await? {
-                None => waiting = waiting.or_else(|| action_for(&call, ToolMode::Confirm)),
+                None => {
+                    let mode = if asks { ToolMode::Ask } else { ToolMode::Confirm };
+                    waiting = waiting.or_else(|| self.action_for(&call, mode));
+                }
+                Some(answer) if asks => {
+                    let result =
+                        ToolResult::new(call.call.clone(), ToolOutcome::Ok, RawJson::of(&answered(&answer))?);
+                    self.save_result(result, false, context).await?;
+                }
                 Some(answer) if answer.decision == Decision::Allow => {
                     if shared.config.spans {
                         self.save(spans::started(call.call.as_str(), &call.name).into_iter().collect())
@@ -149,6 +160,40 @@ impl Driver {
         };
         self.save_result(result, shared.config.spans, context).await?;
         Ok(true)
+    }
+
+    /// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
+    fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
+        let asked: Question = call.input.to().unwrap_or_default();
+        let (kind, mut question) = match mode {
+            ToolMode::Direct | ToolMode::Never => return None,
+            ToolMode::Confirm => {
+                (ActionKind::ToolConfirmation, format!("May {} {}", call.name, call.input.get()))
+            }
+            ToolMode::Outside => {
+                (ActionKind::ToolResult, format!("Waits for {} {}", call.name, call.input.get()))
+            }
+            ToolMode::Ask => {
+                let text = asked.question.clone();
+                (ActionKind::Approval, text.unwrap_or_else(|| format!("{} {}", call.name, call.input.get())))
+            }
+        };
+        question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));
+        // What is a call's id is an action's.
+        let id: ActionId = call.call.as_str().parse().ok()?;
+        let mut action = PendingAction::new(id, kind, question);
+        if kind == ActionKind::Approval {
+            let fits =
+                |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
+            action.choices =
+                asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
+        }
+        let runtime = self.handle.runtime();
+        if let Some(time) = runtime.config().limits.answer_timeout {
+            let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+            action = action.expires_at(runtime.effects().now().plus_micros(micros));
+        }
+        Some(action)
     }
 
     async fn save_result(
@@ -199,16 +244,24 @@ impl Driver {
     }
 }
 
-/// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
-fn action_for(call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
-    let (kind, verb) = match mode {
-        ToolMode::Direct => return None,
-        ToolMode::Confirm => (ActionKind::ToolConfirmation, "May"),
-        ToolMode::Outside => (ActionKind::ToolResult, "Waits for"),
-    };
-    // What is a call's id is an action's.
-    let id: ActionId = call.call.as_str().parse().ok()?;
-    let mut question = format!("{verb} {} {}", call.name, call.input.get());
-    question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));
-    Some(PendingAction::new(id, kind, question))
+/// Of the input of a tool that asks, what a person is shown.
+#[derive(Debug, Default, Deserialize)]
+struct Question {
+    question: Option<String>,
+    #[serde(default)]
+    choices: Vec<String>,
+}
+
+/// What the model is given of a person's answer.
+#[derive(Debug, Serialize)]
+struct Answered<'a> {
+    decision: Decision,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+}
+
+fn answered(answer: &ToolConfirmation) -> Answered<'_> {
+    Answered { decision: answer.decision, choice: answer.choice.as_deref(), note: answer.note.as_deref() }
 }

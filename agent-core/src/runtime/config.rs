@@ -1,5 +1,6 @@
 //! What a host decides about its agent.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::effects::Timestamp;
@@ -31,8 +32,12 @@ pub struct Config {
     pub lease_ttl: Duration,
     /// What happens where a turn cannot be stored.
     pub persistence: Persistence,
+    /// What is decided on tools by their names, whatever their plugins say.
+    pub tool_policies: BTreeMap<String, ToolPolicy>,
     /// How runs that nobody waits for are tried again when they fail.
     pub retry: Retry,
+    /// Whether a prompt to a session that was set aside lets it go on; otherwise the input waits until it is resumed.
+    pub resume_on_prompt: bool,
     /// Whether runs and tool calls are recorded as spans in the session's log.
     pub spans: bool,
     /// Whether the model's reasoning is stored.
@@ -51,6 +56,8 @@ pub struct Limits {
     pub tool_calls: u32,
     /// How long one tool call may take.
     pub tool_timeout: Duration,
+    /// How long a question waits for its answer before it is given up and the run goes on; `None` for ever.
+    pub answer_timeout: Option<Duration>,
     /// How long the model may be silent before it is given up.
     pub model_silence: Duration,
     /// The most tokens that the model may answer with, where that is limited.
@@ -65,6 +72,7 @@ impl Default for Limits {
             turns: 50,
             tool_calls: 200,
             tool_timeout: Duration::from_secs(120),
+            answer_timeout: None,
             model_silence: Duration::from_secs(600),
             max_tokens: None,
             context: ContextLimits::default(),
@@ -81,6 +89,18 @@ pub enum Persistence {
     Strict,
     /// It is reported, and the run goes on; what could not be stored is tried again with the next step.
     BestEffort,
+}
+
+/// What a host decides on a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolPolicy {
+    /// Its calls are made at once, also where its plugin would ask.
+    Allow,
+    /// Each of its calls waits until a person has allowed it.
+    Ask,
+    /// It is not offered to the model, and not called.
+    Deny,
 }
 
 /// How a run that nobody waits for is tried again when it fails, or when its process is lost: after a pause that doubles
@@ -125,7 +145,9 @@ impl Default for Config {
             limits: Limits::default(),
             lease_ttl: LeaseRequest::DEFAULT_TTL,
             persistence: Persistence::Strict,
+            tool_policies: BTreeMap::new(),
             retry: Retry::default(),
+            resume_on_prompt: false,
             spans: false,
             keep_thinking: true,
             record_usage: false,
@@ -213,6 +235,27 @@ impl Config {
     #[must_use]
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = persistence;
+        self
+    }
+
+    /// Decides on a tool, whatever its plugin says. A tool that runs outside, or that asks by itself, can only be denied.
+    #[must_use]
+    pub fn tool_policy(mut self, tool: impl Into<String>, policy: ToolPolicy) -> Self {
+        self.tool_policies.insert(tool.into(), policy);
+        self
+    }
+
+    /// Sets how long a question waits for its answer; without it for ever.
+    #[must_use]
+    pub fn answer_timeout(mut self, time: Duration) -> Self {
+        self.limits.answer_timeout = Some(time);
+        self
+    }
+
+    /// Sets whether a prompt to a session that was set aside lets it go on.
+    #[must_use]
+    pub fn resume_on_prompt(mut self, resume: bool) -> Self {
+        self.resume_on_prompt = resume;
         self
     }
 

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub use builder::AgentBuilder;
-pub use config::{Config, Limits, Persistence, Retry};
+pub use config::{Config, Limits, Persistence, Retry, ToolPolicy};
 pub use offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use plugin::{Plugin, ToolContext};
 pub use provider::{

@@ -88,6 +88,11 @@ pub enum ToolMode {
     Confirm,
     /// By somebody outside, who delivers the result: the run ends, and the session waits for it.
     Outside,
+    /// By asking a person: the call is a question, and the answer its result. The run ends, and the session waits for
+    /// it. The input's `question` and `choices` are what the person is shown.
+    Ask,
+    /// Not at all: the model is not told of the tool, and a call of it is refused.
+    Never,
 }
 
 impl ToolSpec {

@@ -67,6 +67,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
         now = handle.refresh().await?;
         expired = dead_holder(handle, &now).await;
     }
+    let mut resume = shared.config.resume_on_prompt && input.is_some();
     let mut say_provider = true;
     for attempt in 1.. {
         let run = shared.effects.new_run_id();
@@ -98,6 +99,10 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
         if let Some(Input { message, actor }) = input.clone() {
             commit = commit.event(NewEvent::from(message).with_actor(actor));
         }
+        let resumes = resume && now.status.state == SessionState::Suspended;
+        if resumes {
+            commit = commit.trigger(Trigger::Resume);
+        }
         commit = commit.trigger(Trigger::BeginRun(lease));
         let committed = match sessions.settle(commit).await {
             Ok(committed) => committed,
@@ -111,6 +116,12 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
             {
                 now = handle.refresh().await?;
                 expired = dead_holder(handle, &now).await;
+                continue;
+            }
+            // Somebody else let it go on.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidTransition { .. }) && resumes => {
+                resume = attempt < ATTEMPTS;
+                now = handle.refresh().await?;
                 continue;
             }
             // The answer came first.
@@ -142,6 +153,10 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
         }
         overdue = None;
         now = handle.snapshot();
+        // That it was set aside may have been found only by this commit.
+        if resume && now.status.state == SessionState::Suspended && attempt < ATTEMPTS {
+            continue;
+        }
         // The holder may have been found only by this commit; whether it is dead decides about one more.
         expired = dead_holder(handle, &now).await;
         if expired.is_none() || attempt >= ATTEMPTS {

@@ -1,6 +1,6 @@
 //! The tools of all plugins, by name; calls that fail, panic or take too long become results.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::error::Result;
 use crate::id::check_text;
 use crate::json::RawJson;
+use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};
 use crate::session::event::EVENT_MAX_BYTES;
@@ -24,10 +25,18 @@ pub(crate) struct Toolbox {
 }
 
 impl Toolbox {
-    pub(crate) fn new(plugins: &[Arc<dyn Plugin>], faults: &mut Vec<String>) -> Self {
+    /// The tools of these plugins, as the policies of the host want them.
+    pub(crate) fn new(
+        plugins: &[Arc<dyn Plugin>],
+        policies: &BTreeMap<String, ToolPolicy>,
+        faults: &mut Vec<String>,
+    ) -> Self {
         let mut toolbox = Self::default();
         for plugin in plugins {
-            for spec in plugin.tools() {
+            for mut spec in plugin.tools() {
+                if let Some(policy) = policies.get(&spec.name) {
+                    spec.mode = decided(&spec, *policy, faults);
+                }
                 faults.extend(check_text("tool name", &spec.name, 128).err().map(|error| error.to_string()));
                 if let Some(other) = toolbox.owners.insert(spec.name.clone(), plugin.clone()) {
                     faults.push(format!(
@@ -43,8 +52,9 @@ impl Toolbox {
         toolbox
     }
 
-    pub(crate) fn specs(&self) -> &[ToolSpec] {
-        &self.specs
+    /// Those that the model is offered.
+    pub(crate) fn offered(&self) -> Vec<ToolSpec> {
+        self.specs.iter().filter(|spec| spec.mode != ToolMode::Never).cloned().collect()
     }
 
     /// How the calls of a tool are made.
@@ -55,8 +65,13 @@ impl Toolbox {
     /// Calls a tool; whatever happens comes back as its result.
     pub(crate) async fn call(&self, call: &ToolUse, context: ToolContext, time: Duration) -> ToolResult {
         let failed = |text: String| ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text));
+        if self.mode(&call.name) == ToolMode::Never {
+            let text = text_json(&format!("not called: {} is not allowed here", call.name));
+            return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
+        }
         let Some(plugin) = self.owners.get(&call.name) else {
-            let names: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+            let offered = self.offered();
+            let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
             return failed(format!("there is no such tool; there are: {}", names.join(", ")));
         };
         let work = isolated(async { plugin.call(&call.name, call.input.clone(), context).await });
@@ -72,6 +87,19 @@ impl Toolbox {
                 failed(format!("the tool took longer than {time:?}; whether it took effect is not known"))
             }
         }
+    }
+}
+
+/// How a tool is called under a host's policy.
+fn decided(spec: &ToolSpec, policy: ToolPolicy, faults: &mut Vec<String>) -> ToolMode {
+    match (policy, spec.mode) {
+        (ToolPolicy::Deny, _) | (_, ToolMode::Never) => ToolMode::Never,
+        (_, ToolMode::Outside | ToolMode::Ask) => {
+            faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
+            spec.mode
+        }
+        (ToolPolicy::Allow, _) => ToolMode::Direct,
+        (ToolPolicy::Ask, _) => ToolMode::Confirm,
     }
 }
 

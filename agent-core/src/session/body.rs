@@ -221,6 +221,9 @@ pub struct ToolConfirmation {
     pub action: ActionId,
     /// The decision.
     pub decision: Decision,
+    /// Which of the [choices](crate::PendingAction::choices) it is, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
     /// In words, for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -229,7 +232,21 @@ pub struct ToolConfirmation {
 impl ToolConfirmation {
     /// A decision on `action`.
     pub fn new(action: ActionId, decision: Decision) -> Self {
-        Self { action, decision, note: None }
+        Self { action, decision, choice: None, note: None }
+    }
+
+    /// Names the choice.
+    #[must_use]
+    pub fn with_choice(mut self, choice: impl Into<String>) -> Self {
+        self.choice = Some(choice.into());
+        self
+    }
+
+    /// Adds words for the model.
+    #[must_use]
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
     }
 }
 

@@ -364,16 +364,7 @@ impl Commit {
                         Failure::TEXT_MAX_BYTES
                     )));
                 }
-                Step::Trigger(Trigger::EndRun(RunEnd::Await(action)))
-                    if action.question.len() > PendingAction::QUESTION_MAX_BYTES =>
-                {
-                    return Err(Error::limit(format!(
-                        "a question of {} bytes for session {}; at most {} are kept",
-                        action.question.len(),
-                        self.session,
-                        PendingAction::QUESTION_MAX_BYTES
-                    )));
-                }
+                Step::Trigger(Trigger::EndRun(RunEnd::Await(action))) => action.check(self.session)?,
                 Step::Trigger(_) => {}
             }
         }

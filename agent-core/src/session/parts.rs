@@ -237,6 +237,9 @@ pub struct PendingAction {
     pub kind: ActionKind,
     /// The question, for a person; at most 2,048 bytes.
     pub question: String,
+    /// What there is to choose from, where the answer is a choice: at most 16, of at most 256 bytes each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     /// When it is given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -245,10 +248,40 @@ pub struct PendingAction {
 impl PendingAction {
     /// The most bytes of a question.
     pub const QUESTION_MAX_BYTES: usize = 2048;
+    /// The most choices.
+    pub const CHOICES_MAX: usize = 16;
+    /// The most bytes of a choice.
+    pub const CHOICE_MAX_BYTES: usize = 256;
 
     /// Waits for an answer of this kind.
     pub fn new(id: ActionId, kind: ActionKind, question: impl Into<String>) -> Self {
-        Self { id, kind, question: question.into(), expires_at: None }
+        Self { id, kind, question: question.into(), choices: Vec::new(), expires_at: None }
+    }
+
+    /// Gives what there is to choose from; an answer that allows must then name one of these.
+    #[must_use]
+    pub fn with_choices(mut self, choices: impl IntoIterator<Item = String>) -> Self {
+        self.choices = choices.into_iter().collect();
+        self
+    }
+
+    /// Checks the lengths that the types do not.
+    pub(crate) fn check(&self, session: impl fmt::Display) -> Result<()> {
+        if self.question.len() > Self::QUESTION_MAX_BYTES {
+            return Err(Error::limit(format!(
+                "a question of {} bytes for session {session}; at most {} are kept",
+                self.question.len(),
+                Self::QUESTION_MAX_BYTES
+            )));
+        }
+        if self.choices.len() > Self::CHOICES_MAX {
+            return Err(Error::limit(format!(
+                "a question with {} choices for session {session}; at most {} are kept",
+                self.choices.len(),
+                Self::CHOICES_MAX
+            )));
+        }
+        self.choices.iter().try_for_each(|choice| check_text("choice", choice, Self::CHOICE_MAX_BYTES))
     }
 
     /// Gives up at `at`.

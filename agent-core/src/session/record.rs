@@ -176,7 +176,10 @@ impl Session {
             + self.open_spans.iter().map(|open| open.span.as_str().len() + 40).sum::<usize>()
             + self.wakes.iter().map(|wake| wake.key.len() + wake.note.len() + 80).sum::<usize>()
             + self.documents.iter().map(|head| head.name.len() + 120).sum::<usize>()
-            + self.action.as_ref().map_or(0, |action| action.question.len() + 200)
+            + self.action.as_ref().map_or(0, |action| {
+                let choices = action.choices.iter().map(|choice| choice.len() + 3).sum::<usize>();
+                action.question.len() + choices + 200
+            })
             + self.extra.size_bytes()
     }
 

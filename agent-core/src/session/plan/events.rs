@@ -3,7 +3,7 @@
 use super::Planner;
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::body::Body;
+use crate::session::body::{Body, Decision, ToolConfirmation};
 use crate::session::event::{EventType, FIELDS, NewEvent};
 use crate::session::record::{ActionId, ActionKind, Request, Status};
 use crate::session::state::{Reason, SessionState, Target, TriggerKind};
@@ -25,6 +25,7 @@ impl Planner<'_> {
             Body::UserInterrupt(_) => self.interrupt(event),
             Body::UserToolConfirmation(answer) => {
                 self.check_answer(&answer.action, &[ActionKind::ToolConfirmation, ActionKind::Approval])?;
+                self.check_choice(answer)?;
                 self.resolve(event)
             }
             Body::UserCustomToolResult(result) => {
@@ -176,6 +177,23 @@ impl Planner<'_> {
             ))),
             None => Err(Error::invalid(format!("session {} waits for nothing", self.session.id))),
         }
+    }
+
+    /// An answer that allows names a choice where there are any, and none that is not among them.
+    fn check_choice(&self, answer: &ToolConfirmation) -> Result<()> {
+        let Some(action) = &self.session.action else { return Ok(()) };
+        let fits = match &answer.choice {
+            Some(choice) => action.choices.contains(choice),
+            None => action.choices.is_empty() || answer.decision == Decision::Deny,
+        };
+        if fits {
+            return Ok(());
+        }
+        let choices = action.choices.join(", ");
+        Err(Error::invalid(match choices.as_str() {
+            "" => format!("{} is no matter of choice; answer it without one", action.id),
+            _ => format!("{} is answered with one of: {choices}", action.id),
+        }))
     }
 
     pub(super) fn resolve(&mut self, event: &NewEvent) -> Result<()> {

@@ -4,9 +4,10 @@ use super::{Planner, busy};
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Epoch;
-use crate::session::body::{Body, Note};
+use crate::json::RawJson;
+use crate::session::body::{Body, Note, ToolOutcome, ToolResult};
 use crate::session::commit::{LeaseRequest, RunEnd, Trigger};
-use crate::session::event::NewEvent;
+use crate::session::event::{Actor, NewEvent};
 use crate::session::record::{ActionId, ActionKind, Failure, OpenCall, PendingAction, Request, Status};
 use crate::session::state::{Reason, SessionState, Target, TriggerKind};
 use crate::session::transition::Transition;
@@ -276,12 +277,26 @@ impl Planner<'_> {
         if self.session.action.as_ref().is_none_or(|action| action.id != *id) {
             return Err(Error::invalid(format!("session {} does not wait for {id}", self.session.id)));
         }
+        self.refuse_call(id)?;
         self.close_calls()?;
         self.carry()?;
         let mut change = self.change(TriggerKind::ActionTimeout, to, Reason::ActionTimedOut);
         change.action = Some(None);
         self.record(change);
         Ok(())
+    }
+
+    /// A call that nobody allowed was not made, and the model is told so.
+    fn refuse_call(&mut self, id: &ActionId) -> Result<()> {
+        let asked = |action: &PendingAction| {
+            matches!(action.kind, ActionKind::ToolConfirmation | ActionKind::Approval)
+        };
+        let is_asked = self.session.action.as_ref().is_some_and(asked);
+        let open = self.session.open_calls.iter().find(|open| open.call.as_str() == id.as_str() && is_asked);
+        let Some(call) = open.map(|open| open.call.clone()) else { return Ok(()) };
+        let output = RawJson::of(&"not done: nobody answered in time")?;
+        let result = Body::AgentToolResult(ToolResult::new(call, ToolOutcome::Denied, output));
+        self.push(NewEvent::of(&result).with_actor(Actor::SYSTEM))
     }
 
     pub(super) fn suspend(&mut self, reason: Reason) -> Result<()> {
