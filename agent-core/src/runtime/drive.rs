@@ -17,6 +17,7 @@ use crate::id::{CommitId, Epoch, RunId};
 use crate::runtime::Slot;
 use crate::runtime::ask::AnswerEnd;
 use crate::runtime::calls::After;
+use crate::runtime::children::deliver_now;
 use crate::runtime::config::Persistence;
 use crate::runtime::provider::{StopReason, Usage};
 use crate::runtime::run::{RunOutcome, RunReport, Update};
@@ -129,6 +130,7 @@ impl Driver {
         match ended {
             Ok(report) => {
                 self.after_run(&report).await;
+                deliver_now(self.handle.runtime(), &self.session).await;
                 Ok(report)
             }
             Err(error) => {

@@ -3,6 +3,7 @@
 mod ask;
 mod builder;
 mod calls;
+mod children;
 mod config;
 mod drive;
 mod offline;

@@ -13,12 +13,13 @@ use crate::error::{ErrorKind, Result};
 use crate::id::{Epoch, Seq, SessionId, TenantId};
 use crate::page::PAGE_MAX;
 use crate::runtime::AgentRuntime;
+use crate::runtime::children::deliver;
 use crate::runtime::stop::is_set;
 use crate::session::{Lease, Pulse, SessionQuery, SessionState};
 use crate::storage::Tenants;
 
 /// Looks after sessions: starts a run where an input, an answer, a wake or a retry is due, gives up questions whose time
-/// is over, and replaces holders that are gone. A host spawns [`run`](Self::run) and forgets it.
+/// is over, tells parents what their children have come to, and replaces holders that are gone. A host spawns [`run`](Self::run) and forgets it.
 ///
 /// Any number of schedulers, in any number of processes, may look after one store: the session's lease decides who runs
 /// it, and whoever loses goes on to the next. Each starts at an offset of its own, so that they seldom meet. A run that is
@@ -116,6 +117,8 @@ impl SchedulerConfig {
 pub struct Round {
     /// How many runs were started, and ended.
     pub ran: u64,
+    /// How many parents were told what a child of theirs has come to.
+    pub reported: u64,
     /// How many sessions needed none when they were come to: somebody else was quicker, or it is backed off.
     pub skipped: u64,
     /// How many could not be looked after; each is logged.
@@ -124,6 +127,7 @@ pub struct Round {
 
 enum Done {
     Ran,
+    Reported,
     Skipped,
     Failed,
 }
@@ -132,6 +136,7 @@ impl Round {
     fn count(&mut self, done: &Done) {
         match done {
             Done::Ran => self.ran += 1,
+            Done::Reported => self.reported += 1,
             Done::Skipped => self.skipped += 1,
             Done::Failed => self.failed += 1,
         }
@@ -355,14 +360,18 @@ async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, 
 
 /// Runs one session, if it still needs that.
 async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> Done {
-    let begun = async { runtime.session(id).await?.wake_unattended(gone).await };
-    let ended = match begun.await {
-        Ok(None) => return Done::Skipped,
-        Ok(Some(run)) => run.finish().await.map(drop),
-        Err(error) => Err(error),
+    let work = async {
+        let handle = runtime.session(id).await?;
+        if deliver(runtime, &handle.snapshot()).await? {
+            return Ok(Done::Reported);
+        }
+        match handle.wake_unattended(gone).await? {
+            Some(run) => run.finish().await.map(|_| Done::Ran),
+            None => Ok(Done::Skipped),
+        }
     };
-    match ended {
-        Ok(()) => Done::Ran,
+    match work.await {
+        Ok(done) => done,
         // Somebody else came first, or ended it.
         Err(error)
             if matches!(

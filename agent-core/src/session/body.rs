@@ -10,7 +10,7 @@ use crate::session::document::DocumentWritten;
 use crate::session::event::{EventType, NewEvent};
 use crate::session::learning::{Learning, LearningPromoted};
 use crate::session::ledger::{Artifact, RunUsage};
-use crate::session::record::{ActionId, CallId, Created, Patch, SpanId, Status, is_default};
+use crate::session::record::{ActionId, CallId, Created, Patch, Reported, SpanId, Status, is_default};
 use crate::session::state::words;
 
 /// An event's payload by its type. Fields that this version does not know stay in [`Event::data`](super::Event::data).
@@ -71,6 +71,8 @@ pub enum Body {
     SessionChildCreated(ChildCreated),
     /// `session.child_idle`
     SessionChildIdle(ChildIdle),
+    /// `session.reported`
+    SessionReported(Reported),
     /// A type that this version does not know: the type and the payload as they are.
     Other(EventType, RawJson),
 }
@@ -416,6 +418,7 @@ impl Body {
             "session.wake_cancelled" => Self::SessionWakeCancelled(data.to()?),
             "session.child_created" => Self::SessionChildCreated(data.to()?),
             "session.child_idle" => Self::SessionChildIdle(data.to()?),
+            "session.reported" => Self::SessionReported(data.to()?),
             _ => Self::Other(kind.clone(), data.clone()),
         })
     }
@@ -450,6 +453,7 @@ impl Body {
             Self::SessionWakeCancelled(_) => EventType::SESSION_WAKE_CANCELLED,
             Self::SessionChildCreated(_) => EventType::SESSION_CHILD_CREATED,
             Self::SessionChildIdle(_) => EventType::SESSION_CHILD_IDLE,
+            Self::SessionReported(_) => EventType::SESSION_REPORTED,
             Self::Other(kind, _) => kind.clone(),
         }
     }
@@ -480,6 +484,7 @@ impl Body {
             Self::SessionWakeCancelled(body) => RawJson::of(body),
             Self::SessionChildCreated(body) => RawJson::of(body),
             Self::SessionChildIdle(body) => RawJson::of(body),
+            Self::SessionReported(body) => RawJson::of(body),
             Self::Other(_, data) => Ok(data.clone()),
         };
         // Every type above is text, numbers and maps with text keys, which always have a JSON form.

@@ -110,7 +110,7 @@ impl NewSession {
     /// A helper of `parent`, in its workspace, with a history of its own.
     pub fn child(id: SessionId, parent: &Session) -> Self {
         let mut new = Self::new(id, parent.workspace);
-        new.created.origin = Origin::Child { parent: parent.id };
+        new.created.origin = Origin::Child { parent: parent.id, at: parent.head };
         new.created.depth = parent.depth.saturating_add(1);
         new
     }

@@ -79,6 +79,8 @@ impl EventType {
     pub const SESSION_WAKE_CANCELLED: Self = Self::known("session.wake_cancelled");
     /// A child session was made.
     pub const SESSION_CHILD_CREATED: Self = Self::known("session.child_created");
+    /// The parent of this session was told what it came to.
+    pub const SESSION_REPORTED: Self = Self::known("session.reported");
     /// A child session came to rest or ended; carries its result.
     pub const SESSION_CHILD_IDLE: Self = Self::known("session.child_idle");
 

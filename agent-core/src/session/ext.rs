@@ -9,11 +9,12 @@ use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::id::{Seq, SessionId};
 use crate::page::PAGE_MAX;
-use crate::session::body::{Body, ChildCreated, ChildIdle};
+use crate::session::body::{Body, ChildCreated};
 use crate::session::commit::{Commit, Committed, Trigger};
 use crate::session::event::{Event, NewEvent};
 use crate::session::lineage::Lineage;
 use crate::session::record::{NewSession, Patch, Session};
+use crate::session::report::report;
 use crate::session::state::{SessionState, TriggerKind, target};
 use crate::session::store::{EventPage, ReadEvents, SessionStore};
 
@@ -315,11 +316,12 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
-    /// Tells the parent of `child` the status that the child has come to, and its result.
+    /// Tells the parent of `child` the status that the child has come to, and its result: once, however often it is
+    /// called for the same status, also after a crash.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the session is no child.
+    /// `InvalidInput` where the session is no child; `Deleted` for the parent.
     fn report_child(
         &self,
         effects: &Effects,
@@ -329,13 +331,7 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let now = self.load(child).await?;
-            let crate::session::Origin::Child { parent } = now.origin else {
-                return Err(Error::invalid(format!("session {child} is no child of another")));
-            };
-            let mut said = ChildIdle::new(child, now.status);
-            said.result = result;
-            let seen = self.load(parent).await?.head;
-            self.append(&effects, parent, seen, vec![NewEvent::of(&Body::SessionChildIdle(said))]).await
+            report(self, &effects, &now, result, false).await
         }
     }
 

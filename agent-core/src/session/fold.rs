@@ -93,6 +93,7 @@ impl Session {
             attempts: 0,
             ready_at: None,
             failure: None,
+            reported: None,
             recent: Vec::new(),
             newer: None,
             extra: crate::json::RawFields::new(),
@@ -161,6 +162,7 @@ impl Session {
                 let WakeCancelled { key } = payload(event)?;
                 self.wakes.retain(|wake| wake.key != key);
             }
+            "session.reported" => self.reported = Some(payload(event)?),
             "user.interrupt"
             | "user.tool_confirmation"
             | "agent.thinking"

@@ -19,6 +19,7 @@ pub mod store;
 pub mod transition;
 
 pub(crate) mod ext;
+pub(crate) mod report;
 
 pub use attributes::{
     Access, Attributes, ExternalHandle, Labels, Liveness, Patch, References, Resource, Title,
@@ -40,7 +41,7 @@ pub use mounts::{Mount, MountOrigin, MountSet, Mounts, MountsPatch};
 pub use plan::{Plan, plan};
 pub use record::{
     ActionId, ActionKind, CallId, Counts, Created, Failure, Inherited, Lease, NewSession, OpenCall, OpenSpan,
-    Origin, PendingAction, RecentCommit, Request, Session, SessionSummary, SpanId, Status,
+    Origin, PendingAction, RecentCommit, Reported, Request, Session, SessionSummary, SpanId, Status,
 };
 pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use store::{

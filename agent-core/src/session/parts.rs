@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text, text_serde};
+use crate::session::record::is_default;
 use crate::session::state::{Reason, SessionState, words};
 
 macro_rules! text_key {
@@ -108,6 +109,9 @@ pub enum Origin {
     Child {
         /// The session that it helps.
         parent: SessionId,
+        /// The last event of that session when this one was made; zero where it is not known.
+        #[serde(default, skip_serializing_if = "is_default")]
+        at: Seq,
     },
     /// From a manifest.
     Import,
@@ -117,10 +121,20 @@ impl Origin {
     /// The session that it came from.
     pub const fn parent(&self) -> Option<SessionId> {
         match self {
-            Self::Fork { parent, .. } | Self::Child { parent } => Some(*parent),
+            Self::Fork { parent, .. } | Self::Child { parent, .. } => Some(*parent),
             _ => None,
         }
     }
+}
+
+/// What a child's parent has been told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Reported {
+    /// How far the child's work had come.
+    pub at: Seq,
+    /// What state it had come to.
+    pub state: SessionState,
 }
 
 /// How many events of each kind the visible history holds; starts anew when the history is cleared.

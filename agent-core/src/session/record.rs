@@ -109,6 +109,8 @@ pub struct Session {
     pub ready_at: Option<Timestamp>,
     /// Why its last run, or it, failed.
     pub failure: Option<Failure>,
+    /// For a child: what its parent has been told of it.
+    pub reported: Option<Reported>,
     /// Its last commits, oldest first.
     pub recent: Vec<RecentCommit>,
     /// What of its log this version does not know and cannot go past: a type or a state. Commits are refused.
@@ -123,7 +125,8 @@ impl Session {
         self.last_input > self.handled || !self.wakes.is_empty()
     }
 
-    /// When it wants somebody to come: a queued session its run, one that waits for an answer the end of its wait.
+    /// When it wants somebody to come: a queued session its run, one that waits for an answer the end of its wait, a child
+    /// that has come to rest that its parent is told.
     /// `None` where nobody needs to come by a time.
     ///
     /// What may run at once says [`Timestamp::UNIX_EPOCH`], and not when it came: a writer whose clock is a day ahead
@@ -133,8 +136,21 @@ impl Session {
         match self.status.state {
             SessionState::Queued => self.runs_from(),
             SessionState::RequiresAction => self.action.as_ref()?.expires_at,
-            _ => None,
+            _ => self.to_report().map(|_| Timestamp::UNIX_EPOCH),
         }
+    }
+
+    /// For a child that has come to rest or ended: what its parent is still to be told.
+    pub fn to_report(&self) -> Option<Reported> {
+        let rests =
+            matches!(self.status.state, SessionState::Idle | SessionState::Failed | SessionState::Terminated);
+        if !rests || !matches!(self.origin, Origin::Child { .. }) {
+            return None;
+        }
+        let now = Reported { at: self.begun.max(self.handled), state: self.status.state };
+        let told = self.reported.unwrap_or(Reported { at: Seq::ZERO, state: SessionState::Idle });
+        let ended = now.state != SessionState::Idle && now.state != told.state;
+        (now.at > told.at || ended).then_some(now)
     }
 
     /// From when on it may run, if it is queued.
@@ -236,6 +252,7 @@ impl Session {
             attempts: f.or_default("attempts")?,
             ready_at: f.take("ready_at")?,
             failure: f.take("failure")?,
+            reported: f.take("reported")?,
             recent: f.or_default("recent")?,
             newer: f.take("newer")?,
             extra: f,
@@ -262,7 +279,7 @@ impl Serialize for Session {
         unless_default!(started_at);
         always!(updated_at last_active_at);
         unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
-        unless_default!(system_prompt outcome usage open_calls open_spans action wakes attempts ready_at failure recent newer);
+        unless_default!(system_prompt outcome usage open_calls open_spans action wakes attempts ready_at failure reported recent newer);
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;
         }

@@ -1,0 +1,84 @@
+//! How a child's outcome gets into its parent's log: once, whoever tells it, and however often.
+
+use crate::effects::Effects;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{CommitId, Seq};
+use crate::json::RawJson;
+use crate::session::body::{Body, ChildIdle, Message};
+use crate::session::commit::{Commit, Committed};
+use crate::session::event::{Actor, NewEvent};
+use crate::session::ext::SessionStoreExt;
+use crate::session::record::{Origin, Reported, Session};
+use crate::session::store::SessionStore;
+
+/// Tells the parent of `child` what the child has come to, and notes in the child's log that it was told; as an input
+/// that a run of the parent answers, where `input` says so and the parent takes inputs.
+///
+/// The id of the commit to the parent follows from the child and how far it has come: whoever tells it again, after a
+/// crash at any point or at the same moment, sends the same commit.
+pub(crate) async fn report<S: SessionStore + ?Sized>(
+    store: &S,
+    effects: &Effects,
+    child: &Session,
+    result: Option<String>,
+    input: bool,
+) -> Result<Committed> {
+    let Origin::Child { parent, at } = child.origin else {
+        return Err(Error::invalid(format!("session {} is no child of another", child.id)));
+    };
+    let told = child
+        .to_report()
+        .unwrap_or(Reported { at: child.begun.max(child.handled), state: child.status.state });
+    let mut said = ChildIdle::new(child.id, child.status);
+    said.result = result;
+    let plain =
+        Commit::new(CommitId::of_report(child.id, told.at, told.state.as_str()), parent, effects.now(), at)
+            .event(NewEvent::of(&Body::SessionChildIdle(said.clone())));
+    let telling = match input {
+        true => plain.clone().event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
+        false => plain.clone(),
+    };
+    let committed = match store.settle(telling).await {
+        // It takes no inputs any more; it is told all the same.
+        Err(error) if input && matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => {
+            store.settle(plain).await?
+        }
+        other => other?,
+    };
+    note(store, effects, child, told).await?;
+    Ok(committed)
+}
+
+/// Notes in the child's log that its parent was told, or that there is nobody to tell.
+pub(crate) async fn note<S: SessionStore + ?Sized>(
+    store: &S,
+    effects: &Effects,
+    child: &Session,
+    told: Reported,
+) -> Result<()> {
+    let noted = NewEvent::of(&Body::SessionReported(told));
+    store.settle(Commit::seal(effects, child.id, child.head).event(noted)).await.map(drop)
+}
+
+/// What the parent's model is told.
+fn in_words(child: &Session, said: &ChildIdle) -> Message {
+    let title = child.attributes.title.as_ref().map(|title| format!(" {:?}", title.text)).unwrap_or_default();
+    let mut text = format!("The session{title} that was started here has come to rest: {}.", said.status);
+    if let Some(result) = said.result.as_deref().filter(|result| !result.is_empty()) {
+        text.push_str("\n\n");
+        text.push_str(result);
+    }
+    let child = RawJson::of(&said.child).unwrap_or_else(|_| RawJson::empty_object());
+    Message::new(text).with_metadata("child", child)
+}
+
+impl CommitId {
+    /// The id of the commit by which a parent is told how far `child` has come: FNV-1a, 128 bits, as a UUID of version 8.
+    fn of_report(child: crate::SessionId, at: Seq, state: &str) -> Self {
+        let text = format!("report {child} {at} {state}");
+        let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        });
+        Self::from_uuid(uuid::Builder::from_custom_bytes(hash.to_be_bytes()).into_uuid())
+    }
+}
