@@ -1,8 +1,8 @@
 //! What is due: found across sessions by the time at which each wants somebody to come.
 
 use agent_core::{
-    ActionKind, Commit, Failure as RunFailure, NewEvent, NewSession, PendingAction, Reason, RunEnd, Session,
-    SessionId, SessionQuery, SessionSummary, Storage, Timestamp, Trigger, Wake,
+    ActionKind, Commit, Failure as RunFailure, NewEvent, NewSession, Patch, PendingAction, Reason, RunEnd,
+    Session, SessionId, SessionQuery, SessionStoreExt, SessionSummary, Storage, Timestamp, Trigger, Wake,
 };
 
 use crate::failure::{Checked, same};
@@ -14,6 +14,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         o10_o14_what_is_due_is_found_in_its_order (Needs::ImmediateLists),
         o14_x08_what_is_due_is_found_after_reopening (Needs::ImmediateLists),
         o14_what_was_done_is_due_no_more (Needs::ImmediateLists),
+        o14_o19_a_child_at_rest_is_due_until_its_parent_is_told (Needs::ImmediateLists),
         o14_x05_pages_of_what_is_due_neither_skip_nor_repeat (Needs::ImmediateLists),
         o14_r20_what_is_due_can_be_filtered (Needs::ImmediateLists),
     ]
@@ -180,7 +181,7 @@ async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
     let mut made = Vec::new();
     for n in 0..12 {
-        let label = agent_core::Patch::new().label("project", ["red", "blue"][n / 2 % 2]);
+        let label = Patch::new().label("project", ["red", "blue"][n / 2 % 2]);
         let new = NewSession::new(stage.effects.new_session_id(), workspaces[n % 2]).with(&label);
         let session = stage.create(&storage, new).await?;
         let session = wake_at(stage, &storage, &session, minutes(100 - n as i64)).await?;
@@ -200,4 +201,22 @@ async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
         same(format_args!("those of {query:?}"), &found, &expected)?;
     }
     Ok(())
+}
+
+/// O14, O19: a child that has come to rest is due until its parent has been told; telling it again tells nothing.
+async fn o14_o19_a_child_at_rest_is_due_until_its_parent_is_told(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;
+    let until = minutes(10_000);
+    same("a child that has nothing to do", &due_ids(&storage, until).await?, &vec![])?;
+    let (running, run) = stage.begin_run(&storage, &child, "find it").await?;
+    let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+    storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?;
+    same("a child at rest", &due_ids(&storage, until).await?, &vec![child.id])?;
+    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    same("a child whose parent was told", &due_ids(&storage, until).await?, &vec![])?;
+    let told = storage.sessions.load(parent.id).await?.head;
+    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    same("the parent, told again", &storage.sessions.load(parent.id).await?.head, &told)
 }
