@@ -8,6 +8,7 @@ use tracing::{Instrument, debug, instrument};
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::holdings::{Documents, Learnings, effective_mounts, freeze_mounts};
 use crate::id::{Epoch, Seq, SessionId};
+use crate::retention::Former;
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
@@ -346,6 +347,20 @@ impl SessionHandle {
             .map(drop)
     }
 
+    /// Lets `summary` stand for the history up to and including event `until`, where the model is given it; or up to
+    /// the last point where no tool call is open and every input is answered. The log stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, or there is nothing
+    /// to compact.
+    pub async fn compact(&self, until: Option<Seq>, summary: &str) -> Result<()> {
+        let sessions = &self.runtime.storage.sessions;
+        let done = sessions.compact(self.runtime.effects(), self.id, until, summary).await?;
+        self.note(&done.session);
+        Ok(())
+    }
+
     /// Sets the title, as one that a person chose.
     ///
     /// # Errors
@@ -506,6 +521,17 @@ impl SessionHandle {
     /// Those of the store.
     pub async fn delete(&self) -> Result<()> {
         self.trigger(Trigger::Delete(Reason::UserDeleted)).await
+    }
+
+    /// Puts a new, empty session in the place of this one, which is archived or deleted. See
+    /// [`WorkspaceManager::reset`](crate::WorkspaceManager::reset).
+    ///
+    /// # Errors
+    ///
+    /// Those of the stores; `Deleted` where this one was deleted.
+    pub async fn reset(&self, former: Former) -> Result<Self> {
+        let session = self.runtime.workspaces.reset(self.id, former).await?;
+        Ok(Self::new(self.runtime.clone(), session))
     }
 
     /// How much the session holds, as it is now; reads no message.

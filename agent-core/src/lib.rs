@@ -17,6 +17,7 @@ mod in_memory;
 mod json;
 mod manager;
 pub mod page;
+pub mod retention;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 pub mod session;
@@ -37,6 +38,9 @@ pub use in_memory::MemoryStore;
 pub use json::{RawFields, RawJson};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use page::{Cursor, Damaged, Page};
+pub use retention::{
+    Act, Deletion, Former, GcPolicy, GcReport, Inactive, Kept, Protection, SweepPolicy, SweepReport, Swept,
+};
 #[cfg(feature = "runtime")]
 pub use runtime::{
     AgentBuilder, AgentRuntime, Config, EchoProvider, Input, LlmProvider, Persistence, Plugin, Run,

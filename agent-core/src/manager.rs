@@ -7,19 +7,22 @@ use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::page::Page;
-use crate::session::{Actor, Expect, NewSession, Patch, Session, SessionState, SessionStoreExt};
+use crate::retention::purge_unneeded;
+use crate::session::{
+    Actor, Commit, Expect, NewSession, Patch, Reason, Session, SessionState, SessionStoreExt, Trigger,
+};
 use crate::storage::Storage;
 use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStoreExt};
 use crate::{Binding, RawFields};
 
 /// How often a change that somebody else was quicker with is tried again.
-const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// Finds, creates and changes workspaces. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WorkspaceManager {
-    storage: Storage,
-    effects: Effects,
+    pub(crate) storage: Storage,
+    pub(crate) effects: Effects,
 }
 
 /// The workspace of a device, and how it was found.
@@ -127,12 +130,7 @@ impl WorkspaceManager {
         for _ in 0..ATTEMPTS {
             match self.storage.workspaces.load(id).await {
                 Ok(workspace) if workspace.status == WorkspaceStatus::Deleting => {
-                    return Err(Error::new(
-                        ErrorKind::Busy { holder: "deletion".to_owned() },
-                        format!(
-                            "workspace {id} of device {device} is being deleted; try again when it is gone"
-                        ),
-                    ));
+                    return Err(being_deleted(id));
                 }
                 Ok(workspace) => return Ok(Resolved { workspace, how }),
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
@@ -230,7 +228,7 @@ impl WorkspaceManager {
     }
 
     /// Changes a workspace's record. Where somebody else changes it at the same time, `change` is applied again to
-    /// what they left. Its id, its main session and its times stay as they are.
+    /// what they left. Its id, its status, its main session and its times stay as they are.
     ///
     /// # Errors
     ///
@@ -241,14 +239,14 @@ impl WorkspaceManager {
         mut change: impl FnMut(&mut Workspace) + Send,
     ) -> Result<Workspace> {
         let kept = |workspace: &mut Workspace| {
-            let main = workspace.main_session;
+            let (main, status) = (workspace.main_session, workspace.status);
             change(workspace);
-            workspace.main_session = main;
+            (workspace.main_session, workspace.status) = (main, status);
         };
         self.change(id, kept).await
     }
 
-    async fn change(
+    pub(crate) async fn change(
         &self,
         id: WorkspaceId,
         mut change: impl FnMut(&mut Workspace) + Send,
@@ -283,9 +281,9 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted` for the workspace.
+    /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
     pub async fn bind(&self, device: &DeviceId, to: WorkspaceId) -> Result<()> {
-        self.storage.workspaces.load(to).await?;
+        self.load_in_use(to).await?;
         self.storage.bindings.bind(device, to, Expect::Any).await.map(drop)
     }
 
@@ -312,7 +310,8 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Those of the store; `Deleted` or `Busy` where the workspace was deleted, or is being deleted, and the session
+    /// would have been new.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
@@ -341,12 +340,48 @@ impl WorkspaceManager {
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             other => return other,
         }
-        match self.storage.sessions.create(&self.effects, new).await {
+        match self.create_session(new).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
                 self.storage.sessions.load(id).await
             }
             other => other,
         }
+    }
+
+    /// Creates a session, then looks whether its workspace is still in use. A deletion marks the workspace, then looks
+    /// for sessions: so one of the two sees the other, and nothing new stays in a workspace that is deleted.
+    async fn create_session(&self, new: NewSession) -> Result<Session> {
+        let workspace = new.created.workspace;
+        let session = self.storage.sessions.create(&self.effects, new).await?;
+        match self.load_in_use(workspace).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {
+                let delete = Commit::seal(&self.effects, session.id, session.head)
+                    .expect(Expect::Is(session.head))
+                    .trigger(Trigger::Delete(Reason::Collected));
+                // Where somebody writes to it already, it is the deletion's to decide.
+                let deleted = self.storage.sessions.settle(delete).await;
+                let purged = match deleted {
+                    Ok(done) => purge_unneeded(&*self.storage.sessions, &done.session).await.map(drop),
+                    Err(left) => Err(left),
+                };
+                if let Err(left) = purged {
+                    warn!(session = %session.id, error = %left, "a session of a deleted workspace is left for gc");
+                }
+                Err(error)
+            }
+            // A host may keep sessions of workspaces that it never stored.
+            Err(error) if *error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(session),
+        }
+    }
+
+    /// The record of a workspace that is not being deleted.
+    async fn load_in_use(&self, id: WorkspaceId) -> Result<Workspace> {
+        let workspace = self.storage.workspaces.load(id).await?;
+        if workspace.status == WorkspaceStatus::Deleting {
+            return Err(being_deleted(id));
+        }
+        Ok(workspace)
     }
 
     /// Makes another session of a workspace its main one.
@@ -372,10 +407,18 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted` for the workspace.
+    /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
     pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Session> {
-        self.storage.workspaces.load(workspace).await?;
-        let new = NewSession::new(self.effects.new_session_id(), workspace).with(patch);
-        self.storage.sessions.create(&self.effects, new).await
+        self.load_in_use(workspace).await?;
+        self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with(patch)).await
     }
+}
+
+fn being_deleted(id: WorkspaceId) -> Error {
+    Error::new(
+        ErrorKind::Busy { holder: "deletion".to_owned() },
+        format!(
+            "workspace {id} is being deleted; try again when it is gone, or finish a deletion that was cut off by deleting it again or by gc"
+        ),
+    )
 }

@@ -63,6 +63,8 @@ pub enum Body {
     SessionLearningPromoted(LearningPromoted),
     /// `session.history_cleared`
     SessionHistoryCleared(Note),
+    /// `session.compacted`
+    SessionCompacted(Compaction),
     /// `session.wake_scheduled`
     SessionWakeScheduled(Wake),
     /// `session.wake_cancelled`
@@ -139,6 +141,23 @@ impl Note {
     /// A note of this text.
     pub fn new(note: impl Into<String>) -> Self {
         Self { note: Some(note.into()) }
+    }
+}
+
+/// A summary that stands for the older part of the visible history, where a model is given it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Compaction {
+    /// The last event that the summary stands for.
+    pub until: Seq,
+    /// The summary.
+    pub summary: String,
+}
+
+impl Compaction {
+    /// `summary` stands for all that is visible up to and including `until`.
+    pub fn new(until: Seq, summary: impl Into<String>) -> Self {
+        Self { until, summary: summary.into() }
     }
 }
 
@@ -414,6 +433,7 @@ impl Body {
             "session.learning_added" => Self::SessionLearningAdded(data.to()?),
             "session.learning_promoted" => Self::SessionLearningPromoted(data.to()?),
             "session.history_cleared" => Self::SessionHistoryCleared(data.to()?),
+            "session.compacted" => Self::SessionCompacted(data.to()?),
             "session.wake_scheduled" => Self::SessionWakeScheduled(data.to()?),
             "session.wake_cancelled" => Self::SessionWakeCancelled(data.to()?),
             "session.child_created" => Self::SessionChildCreated(data.to()?),
@@ -449,6 +469,7 @@ impl Body {
             Self::SessionLearningAdded(_) => EventType::SESSION_LEARNING_ADDED,
             Self::SessionLearningPromoted(_) => EventType::SESSION_LEARNING_PROMOTED,
             Self::SessionHistoryCleared(_) => EventType::SESSION_HISTORY_CLEARED,
+            Self::SessionCompacted(_) => EventType::SESSION_COMPACTED,
             Self::SessionWakeScheduled(_) => EventType::SESSION_WAKE_SCHEDULED,
             Self::SessionWakeCancelled(_) => EventType::SESSION_WAKE_CANCELLED,
             Self::SessionChildCreated(_) => EventType::SESSION_CHILD_CREATED,
@@ -480,6 +501,7 @@ impl Body {
             Self::SessionArtifactRegistered(body) => RawJson::of(body),
             Self::SessionLearningAdded(body) => RawJson::of(body),
             Self::SessionLearningPromoted(body) => RawJson::of(body),
+            Self::SessionCompacted(body) => RawJson::of(body),
             Self::SessionWakeScheduled(body) => RawJson::of(body),
             Self::SessionWakeCancelled(body) => RawJson::of(body),
             Self::SessionChildCreated(body) => RawJson::of(body),
@@ -574,6 +596,11 @@ impl NewEvent {
     /// The visible history starts anew.
     pub fn history_cleared() -> Self {
         Self::of(&Body::SessionHistoryCleared(Note::default()))
+    }
+
+    /// `summary` stands for all that is visible up to and including `until`, where a model is given it.
+    pub fn compacted(until: Seq, summary: impl Into<String>) -> Self {
+        Self::of(&Body::SessionCompacted(Compaction::new(until, summary)))
     }
 
     /// A wake is scheduled.

@@ -56,6 +56,12 @@ pub struct Inherited {
     /// The documents; their texts stay in the ancestor's log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub documents: Vec<DocumentHead>,
+    /// The event with the summary in force.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub summary: Seq,
+    /// What the summary does not stand for lies after this.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub context_from: Seq,
 }
 
 /// A session that is to be created.
@@ -103,6 +109,8 @@ impl NewSession {
             system_prompt: parent.system_prompt,
             outcome: parent.outcome,
             documents: parent.documents.clone(),
+            summary: parent.summary,
+            context_from: parent.context_from,
         };
         new
     }

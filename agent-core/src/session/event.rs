@@ -73,6 +73,8 @@ impl EventType {
     pub const SESSION_LEARNING_PROMOTED: Self = Self::known("session.learning_promoted");
     /// The visible history starts anew after this.
     pub const SESSION_HISTORY_CLEARED: Self = Self::known("session.history_cleared");
+    /// What a model is given starts with a summary from here on; the log stays as it is.
+    pub const SESSION_COMPACTED: Self = Self::known("session.compacted");
     /// A wake was scheduled.
     pub const SESSION_WAKE_SCHEDULED: Self = Self::known("session.wake_scheduled");
     /// A wake is wanted no more.

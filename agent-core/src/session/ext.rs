@@ -11,7 +11,7 @@ use crate::id::{Seq, SessionId};
 use crate::page::PAGE_MAX;
 use crate::session::body::{Body, ChildCreated};
 use crate::session::commit::{Commit, Committed, Trigger};
-use crate::session::event::{Event, NewEvent};
+use crate::session::event::{Event, EventType, NewEvent};
 use crate::session::lineage::Lineage;
 use crate::session::record::{NewSession, Patch, Session};
 use crate::session::report::report;
@@ -171,6 +171,81 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
+    /// Lets `summary` stand for the visible history up to and including event `until`, where a model is given it; or up
+    /// to the last point where no tool call is open and every input is answered. The log stays as it is, and whoever
+    /// reads it reads everything. The events up to there are read once.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, or there is nothing
+    /// between the last summary and `until`.
+    fn compact(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        until: Option<Seq>,
+        summary: impl Into<String> + Send,
+    ) -> impl Future<Output = Result<Committed>> + Send {
+        let (effects, summary) = (effects.clone(), summary.into());
+        async move {
+            let now = self.load(id).await?;
+            let until = self.plan_compaction(&now, until).await?;
+            let compacted = NewEvent::compacted(until, summary);
+            self.settle(Commit::seal(&effects, id, now.head).event(compacted)).await
+        }
+    }
+
+    #[doc(hidden)]
+    fn plan_compaction(&self, now: &Session, until: Option<Seq>) -> impl Future<Output = Result<Seq>> + Send {
+        let now = now.clone();
+        async move {
+            let nothing = |at| {
+                Err(Error::invalid(format!(
+                    "session {} has the events 1 to {}, and what lies before {at} is compacted or cannot be yet",
+                    now.id, now.head
+                )))
+            };
+            let from = now.visible_from.max(now.context_from);
+            if until.is_some_and(|until| until <= from || until > now.head) {
+                return nothing(until.unwrap_or(from));
+            }
+            let inputs = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
+            let open = ReadEvents::first(1).after(now.handled.max(from)).kinds(inputs);
+            let open = self.history_of(&now, open).await?.events.pop().map(|event| event.seq);
+            let most = open.map_or(now.head, |seq| Seq::new(seq.get().saturating_sub(1)));
+            if let Some(until) = until
+                && until > most
+            {
+                return Err(Error::invalid(format!(
+                    "the input at event {} of session {} is not answered yet; compact up to {most} at most",
+                    most.next(),
+                    now.id
+                )));
+            }
+            let mut at = until.unwrap_or(most);
+            if at == now.head && now.open_calls.is_empty() {
+                return if at > from { Ok(at) } else { nothing(at) };
+            }
+            loop {
+                if at <= from {
+                    return nothing(at);
+                }
+                let past = self.fold_to(&now, at).await?;
+                if past.open_calls.is_empty() {
+                    return Ok(at);
+                }
+                if until.is_some() {
+                    return Err(Error::invalid(format!(
+                        "a tool call is open at event {at} of session {}; compact up to {} or to after its result",
+                        now.id,
+                        past.pair_safe_head()
+                    )));
+                }
+                at = past.pair_safe_head();
+            }
+        }
+    }
+
     /// Puts `messages` in place of the visible history of a session that is at `expect`: all of them or none, in one
     /// commit. What was said before stays in the log. None of the messages waits for a run.
     ///
@@ -239,7 +314,8 @@ pub trait SessionStoreExt: SessionStore {
                     format!("session {} is {}; it cannot be forked", now.id, now.status),
                 ));
             }
-            let at = at.unwrap_or_else(|| now.pair_safe_head());
+            let asked = at.is_some();
+            let mut at = at.unwrap_or_else(|| now.pair_safe_head());
             if at == now.head && now.open_calls.is_empty() {
                 return Ok(NewSession::fork(child, &now));
             }
@@ -250,6 +326,11 @@ pub trait SessionStoreExt: SessionStore {
                 )));
             }
             let mut past = self.fold_to(&now, at).await?;
+            // A call that was closed since may have been open where the first of the open ones was made.
+            while !asked && !past.open_calls.is_empty() {
+                at = past.pair_safe_head();
+                past = self.fold_to(&now, at).await?;
+            }
             if !past.open_calls.is_empty() {
                 return Err(Error::invalid(format!(
                     "a tool call is open at event {at} of session {}; fork at {} or after its result",

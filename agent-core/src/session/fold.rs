@@ -20,6 +20,12 @@ struct Call {
     call: CallId,
 }
 
+/// Of a compaction, what the fold needs.
+#[derive(Deserialize)]
+struct Compacted {
+    until: Seq,
+}
+
 /// Of a span's start or end, what the fold needs.
 #[derive(Deserialize)]
 struct Span {
@@ -86,6 +92,8 @@ impl Session {
             system_prompt: inherited.system_prompt,
             outcome: inherited.outcome,
             usage: UsageTotals::default(),
+            summary: inherited.summary,
+            context_from: inherited.context_from,
             open_calls: Vec::new(),
             open_spans: Vec::new(),
             action: None,
@@ -150,7 +158,12 @@ impl Session {
             "session.run_usage" => self.usage.add(&payload(event)?),
             "session.history_cleared" => {
                 self.visible_from = event.seq;
+                (self.summary, self.context_from) = (Seq::ZERO, Seq::ZERO);
                 self.counts = Counts { runs: self.counts.runs, ..Counts::default() };
+            }
+            "session.compacted" => {
+                self.context_from = payload::<Compacted>(event)?.until;
+                self.summary = event.seq;
             }
             "session.wake_scheduled" => {
                 let mut wake: Wake = payload(event)?;

@@ -25,8 +25,8 @@ pub use attributes::{
     Access, Attributes, ExternalHandle, Labels, Liveness, Patch, References, Resource, Title,
 };
 pub use body::{
-    Body, ChildCreated, ChildIdle, Decision, Interrupt, Message, Note, SpanCompleted, SpanStarted,
-    SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,
+    Body, ChildCreated, ChildIdle, Compaction, Decision, Interrupt, Message, Note, SpanCompleted,
+    SpanStarted, SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,
 };
 pub use commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Step, Trigger};
 pub use document::{DocumentHead, DocumentWritten};

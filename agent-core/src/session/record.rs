@@ -95,6 +95,10 @@ pub struct Session {
     pub outcome: Seq,
     /// What its own runs used, where that is kept.
     pub usage: UsageTotals,
+    /// The event with the summary that a model is given in place of older history; zero where there is none.
+    pub summary: Seq,
+    /// What that summary does not stand for lies after this; moved by compaction.
+    pub context_from: Seq,
     /// Tool calls without a result.
     pub open_calls: Vec<OpenCall>,
     /// Spans without an end.
@@ -245,6 +249,8 @@ impl Session {
             system_prompt: f.or_default("system_prompt")?,
             outcome: f.or_default("outcome")?,
             usage: f.or_default("usage")?,
+            summary: f.or_default("summary")?,
+            context_from: f.or_default("context_from")?,
             open_calls: f.or_default("open_calls")?,
             open_spans: f.or_default("open_spans")?,
             action: f.take("action")?,
@@ -279,7 +285,8 @@ impl Serialize for Session {
         unless_default!(started_at);
         always!(updated_at last_active_at);
         unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
-        unless_default!(system_prompt outcome usage open_calls open_spans action wakes attempts ready_at failure reported recent newer);
+        unless_default!(system_prompt outcome usage summary context_from open_calls open_spans action wakes attempts);
+        unless_default!(ready_at failure reported recent newer);
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;
         }

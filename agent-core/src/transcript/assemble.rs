@@ -10,6 +10,9 @@ use crate::session::{Body, CallId, ToolOutcome, ToolUse};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelMessage {
+    /// What stands for the older part of the conversation; the first message, where there is one. A provider is given
+    /// it as what the user says.
+    Summary(String),
     /// What a person said.
     User(String),
     /// Text that the system put in at this point.
@@ -35,7 +38,7 @@ impl ModelMessage {
     /// About how many bytes it has.
     pub fn size_bytes(&self) -> usize {
         match self {
-            Self::User(text) | Self::System(text) => text.len(),
+            Self::Summary(text) | Self::User(text) | Self::System(text) => text.len(),
             Self::Agent { text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
             Self::ToolResults(results) => results.iter().map(|result| result.output.len() + 32).sum(),
         }

@@ -49,11 +49,14 @@ impl ContextLimits {
 pub struct ModelContext {
     limits: ContextLimits,
     system: Option<String>,
+    summary: Option<String>,
     parts: VecDeque<Part>,
     bytes: usize,
     /// The input that is to be answered, where it lies before what was read.
     asked: Option<Part>,
     taken: Seq,
+    /// The oldest event that was read.
+    oldest: Seq,
     cut: bool,
     damaged: Vec<Damaged>,
 }
@@ -73,10 +76,12 @@ impl ModelContext {
         let mut context = Self {
             limits,
             system: None,
+            summary: None,
             parts: VecDeque::new(),
             bytes: 0,
             asked: None,
             taken: session.taken.max(session.handled),
+            oldest: session.head.next(),
             cut: false,
             damaged: Vec::new(),
         };
@@ -87,7 +92,14 @@ impl ModelContext {
         {
             context.system = Some(prompt.text);
         }
+        if session.summary > Seq::ZERO
+            && let Some(event) = one_event(store, session, session.summary).await?
+            && let Body::SessionCompacted(compaction) = event.body()?
+        {
+            context.summary = Some(shortened(compaction.summary, limits.bytes / 2));
+        }
         context.find_questions(store, session).await?;
+        context.find_older_question(store, session).await?;
         context.place_questions();
         Ok(context)
     }
@@ -123,6 +135,32 @@ impl ModelContext {
         Ok(())
     }
 
+    /// Finds what the oldest part answers, where nothing that was asked was read: in the middle of a run from which the
+    /// session was forked, nobody but the log knows it.
+    async fn find_older_question<S>(&mut self, store: &S, session: &Session) -> Result<()>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let marks = self.parts.iter().filter_map(|part| match part {
+            Part::Taken(seq) => Some(*seq),
+            _ => None,
+        });
+        let taken = marks.max().max(Some(self.taken));
+        let is_taken = |part: &Part| matches!(part, Part::Input { seq, .. } if Some(*seq) <= taken);
+        let asked = self.asked.is_some() || self.parts.iter().any(is_taken);
+        if !self.cut || asked || session.last_input <= session.visible_from || !self.damaged.is_empty() {
+            return Ok(());
+        }
+        let read = ReadEvents::last(1)
+            .after(session.visible_from)
+            .before(self.oldest)
+            .kinds([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME]);
+        if let Some(event) = store.history_of(session, read).await?.events.pop() {
+            self.asked = self.part(&event)?;
+        }
+        Ok(())
+    }
+
     /// Puts each input where it was taken up, so that it is not dropped before what was said before that.
     fn place_questions(&mut self) {
         let mut waiting = VecDeque::new();
@@ -148,8 +186,8 @@ impl ModelContext {
     where
         S: SessionStore + ?Sized,
     {
-        let first =
-            ReadEvents::last(64).after(session.visible_from).max_bytes(self.limits.bytes.min(1 << 20));
+        let from = session.visible_from.max(session.context_from);
+        let first = ReadEvents::last(64).after(from).max_bytes(self.limits.bytes.min(1 << 20));
         let mut next = Some(first.before(session.head.next()));
         // The commit of the oldest part, where that is a call whose message may begin before it.
         let mut inside = None;
@@ -170,6 +208,7 @@ impl ModelContext {
                 Err(error) => return Err(error),
             };
             for event in page.events.iter().rev() {
+                self.oldest = event.seq;
                 if let Some(taken) = taken_by(event) {
                     self.parts.push_front(Part::Taken(taken));
                 }
@@ -267,6 +306,11 @@ impl ModelContext {
         self.system.as_deref()
     }
 
+    /// What stands for the older part of the history, where it was compacted.
+    pub fn summary(&self) -> Option<&str> {
+        self.summary.as_deref()
+    }
+
     /// Whether older history is left out.
     pub fn is_cut(&self) -> bool {
         self.cut
@@ -280,13 +324,15 @@ impl ModelContext {
     /// The conversation, within the limits.
     ///
     /// Every tool call has exactly one result right behind its message, and no result is without its call. It starts
-    /// with what a person said, wherever a person said anything.
+    /// with the summary, where the history was compacted, else with what a person said, wherever a person said
+    /// anything.
     pub fn messages(&self) -> Vec<ModelMessage> {
         let mut blocks = assemble(&self.parts, self.taken);
         if let Some(newest) = blocks.last_mut() {
             shrink(newest, self.limits.bytes);
         }
-        let (mut count, mut bytes) = (0, 0);
+        let summary = self.summary.clone().map(ModelMessage::Summary);
+        let (mut count, mut bytes) = summary.as_ref().map_or((0, 0), |summary| (1, summary.size_bytes()));
         let mut from = blocks.len();
         for (at, block) in blocks.iter().enumerate().rev() {
             count += block.len();
@@ -308,7 +354,7 @@ impl ModelContext {
                 None => blocks.splice(..0, asked).for_each(drop),
             }
         }
-        blocks.into_iter().flatten().collect()
+        summary.into_iter().chain(blocks.into_iter().flatten()).collect()
     }
 
     /// Drops what no longer fits, so that a long run does not grow.

@@ -3,7 +3,7 @@
 use super::Planner;
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::body::{Body, Decision, ToolConfirmation};
+use crate::session::body::{Body, Compaction, Decision, ToolConfirmation};
 use crate::session::event::{EventType, FIELDS, NewEvent};
 use crate::session::record::{ActionId, ActionKind, Request, Status};
 use crate::session::state::{Reason, SessionState, Target, TriggerKind};
@@ -81,6 +81,7 @@ impl Planner<'_> {
                 self.push(event.clone())
             }
             Body::SessionHistoryCleared(_) => self.clear(event),
+            Body::SessionCompacted(compaction) => self.compact(event, compaction),
             _ => self.push(event.clone()),
         }
     }
@@ -222,6 +223,20 @@ impl Planner<'_> {
             self.record(change);
         }
         Ok(())
+    }
+
+    /// A summary stands for more than the one before, and for no call that is open.
+    pub(super) fn compact(&mut self, event: &NewEvent, compaction: &Compaction) -> Result<()> {
+        let session = &self.session;
+        let from = session.visible_from.max(session.context_from);
+        let to = session.pair_safe_head();
+        if compaction.until <= from || compaction.until > to {
+            return Err(Error::invalid(format!(
+                "a summary of session {} up to event {}; it can stand for the events after {from} up to one between there and {to}",
+                session.id, compaction.until
+            )));
+        }
+        self.push(event.clone())
     }
 
     pub(super) fn clear(&mut self, event: &NewEvent) -> Result<()> {

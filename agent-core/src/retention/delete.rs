@@ -1,0 +1,141 @@
+//! The deletion of a workspace, across three stores that know nothing of each other.
+//!
+//! Intent first: the record is marked, then everything else goes, then the record. So whoever repeats it finds what is
+//! left to do, and nobody finds a workspace that looks whole and is not.
+
+use tracing::instrument;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{SessionId, WorkspaceId};
+use crate::manager::{ATTEMPTS, WorkspaceManager};
+use crate::page::PAGE_MAX;
+use crate::retention::purge::purge_unneeded;
+use crate::retention::{Kept, Protection};
+use crate::session::{Commit, Reason, SessionQuery, SessionState, SessionStoreExt, Trigger};
+use crate::workspace::{Workspace, WorkspaceStatus, WorkspaceStoreExt};
+
+/// The field of a workspace's record by which a deletion that gc began is told from one that was asked for.
+pub(super) const COLLECTED: &str = "collected";
+
+/// What the deletion of a workspace came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deletion {
+    /// How many sessions were deleted by this call.
+    pub sessions: u64,
+    /// How many events were removed by this call.
+    pub events: u64,
+    /// How many devices were unbound by this call.
+    pub devices: u64,
+    /// Sessions of which events stay, since something outside the workspace needs them.
+    pub kept: Vec<Kept<SessionId>>,
+}
+
+impl WorkspaceManager {
+    /// Deletes a workspace for good: its devices are unbound, its sessions deleted and purged, its configuration and
+    /// areas removed; tombstones stay. A run that goes on in it is fenced off.
+    ///
+    /// A crash, or an error, at any step leaves a workspace that is marked: nobody can open it, and calling this again,
+    /// or [`gc`](Self::gc), goes on from there. Doing it twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `InvalidInput` for the workspace `default`, which stays for ever; `Corrupt` where a session of it
+    /// cannot be read: mend it, then delete again. Any other error of the stores, as it is.
+    #[instrument(name = "delete_workspace", skip(self))]
+    pub async fn delete(&self, id: WorkspaceId) -> Result<Deletion> {
+        if id == WorkspaceId::DEFAULT {
+            return Err(Error::invalid(
+                "the workspace default is never deleted; delete its sessions, or reset its main session",
+            ));
+        }
+        match self.mark(id).await {
+            // What is left of an earlier deletion is removed all the same; a record that cannot be read cannot be
+            // marked, and needs no mark, since nobody can open its workspace.
+            Err(error) if !matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Corrupt) => Err(error),
+            _ => self.finish_deletion(id, Reason::UserDeleted).await,
+        }
+    }
+
+    /// Marks a workspace as being deleted because somebody asked for it.
+    async fn mark(&self, id: WorkspaceId) -> Result<Workspace> {
+        let mark = |workspace: &mut Workspace| {
+            workspace.status = WorkspaceStatus::Deleting;
+            workspace.extra.remove(COLLECTED);
+        };
+        self.change(id, mark).await
+    }
+
+    /// Removes what belongs to a workspace that is marked, and then itself.
+    pub(super) async fn finish_deletion(&self, id: WorkspaceId, reason: Reason) -> Result<Deletion> {
+        let mut done =
+            Deletion { devices: self.storage.bindings.unbind_workspace(id).await?, ..Deletion::default() };
+        done.sessions = self.delete_sessions(id, reason).await?;
+        self.purge_sessions(id, &mut done).await?;
+        // A device that was bound meanwhile is free again; one that is bound after this finds the tombstone.
+        done.devices += self.storage.bindings.unbind_workspace(id).await?;
+        self.storage.workspaces.delete(id).await?;
+        Ok(done)
+    }
+
+    /// Deletes the sessions of a workspace until a list shows none.
+    async fn delete_sessions(&self, id: WorkspaceId, reason: Reason) -> Result<u64> {
+        let mut deleted = 0;
+        loop {
+            let page = self.storage.sessions.list(living(id).limit(PAGE_MAX)).await?;
+            for session in &page.items {
+                let commit = Commit::seal(&self.effects, session.id, session.head);
+                self.storage.sessions.settle(commit.trigger(Trigger::Delete(reason))).await?;
+                deleted += 1;
+            }
+            if let Some(damage) = page.damaged.first() {
+                return Err(Error::corrupt(format!(
+                    "workspace {id} is marked and not yet gone, since {damage}; mend or remove that, then delete again"
+                )));
+            }
+            if page.items.is_empty() {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Purges the deleted sessions of a workspace.
+    async fn purge_sessions(&self, id: WorkspaceId, done: &mut Deletion) -> Result<()> {
+        let sessions = &*self.storage.sessions;
+        let deleted = SessionQuery::new().workspace(id).states([SessionState::Deleted]).limit(PAGE_MAX);
+        let mut next = Some(deleted);
+        while let Some(query) = next {
+            let page = sessions.list(query.clone()).await?;
+            for item in &page.items {
+                let session = sessions.load(item.id).await?;
+                let (purged, need) = purge_unneeded(sessions, &session).await?;
+                done.events += purged.events;
+                done.kept.extend(need.by.map(|by: Protection| Kept::new(item.id, by)));
+            }
+            next = page.next.map(|cursor| query.cursor(Some(cursor)));
+        }
+        Ok(())
+    }
+
+    /// Takes the mark of gc away again, unless somebody asked for the deletion meanwhile.
+    pub(super) async fn unmark(&self, id: WorkspaceId) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let mut workspace = self.storage.workspaces.load(id).await?;
+            if workspace.extra.remove(COLLECTED).is_none() {
+                return Ok(());
+            }
+            workspace.status = WorkspaceStatus::Active;
+            match self.storage.workspaces.update(workspace).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+                other => return other.map(drop),
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, format!("workspace {id} keeps changing; try again")))
+    }
+}
+
+/// The sessions of a workspace that are not deleted.
+pub(super) fn living(id: WorkspaceId) -> SessionQuery {
+    let living = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
+    SessionQuery::new().workspace(id).states(living)
+}
