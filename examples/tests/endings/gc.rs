@@ -304,7 +304,9 @@ async fn a08_x03_a_message_that_races_with_gc_is_never_lost() {
                     assert_eq!(workspace.status, WorkspaceStatus::Active, "{when}");
                     let events = crate::site::history(&storage, id).await;
                     assert!(events.iter().any(|event| event.data.get().contains("am I heard")), "{when}");
-                    heard_late += usize::from(session.workspace == old.workspace && at > 5);
+                    let main = storage.sessions.load(old.main).await.unwrap().status.state;
+                    let late = main == SessionState::Deleted && session.workspace == old.workspace;
+                    heard_late += usize::from(late);
                 }
                 if death != usize::MAX && result.is_ok() || death == usize::MAX && calls < at {
                     break;
