@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::holdings::Shelf;
 use crate::session::{Attributes, Patch};
 
 /// The label of a pinned session; its value says why.
@@ -10,7 +11,7 @@ pub const PIN_LABEL: &str = "retention.pin";
 pub const INACTIVE_AFTER_LABEL: &str = "retention.inactive_after_s";
 
 /// The label of a session that holds what others share.
-const SHELF_LABEL: &str = "shelf";
+const SHELF_LABEL: &str = Shelf::LABEL;
 
 impl Patch {
     /// Pins the session: no sweep touches it, and no gc the workspace that it belongs to. `why` has 1 to 512 bytes
