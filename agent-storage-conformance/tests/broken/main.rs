@@ -121,7 +121,9 @@ caught! {
     totals_that_ignore_the_filter: TotalsOfEverything by "lists::r20_n01_n09_filters_and_totals_agree";
     a_due_list_without_an_order: DueInAnyOrder by "lists::o10_o14_what_is_due_is_found_in_its_order";
     a_due_list_without_an_end: DueWithoutAnEnd by "lists::o10_o14_what_is_due_is_found_in_its_order";
-    a_due_list_of_what_is_done: DueThoughDone by "lists::o14_what_was_done_is_due_no_more";
+    a_due_list_of_what_is_done: DueThoughDone by
+        "lists::o14_what_was_done_is_due_no_more",
+        "lists::o14_o19_a_child_at_rest_is_due_until_its_parent_is_told";
     a_due_list_that_is_lost_on_reopening: DueLostOnReopening by
         "lists::o14_x08_what_is_due_is_found_after_reopening";
     labels_that_are_not_filtered: LabelsIgnored by
