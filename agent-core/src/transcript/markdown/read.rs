@@ -17,7 +17,7 @@ pub struct ParsedTranscript {
 }
 
 impl Transcript {
-    /// Reads Markdown of the [grammar](self), or of the older form.
+    /// Reads Markdown of the format that is written here, or of the older form.
     ///
     /// # Errors
     ///
