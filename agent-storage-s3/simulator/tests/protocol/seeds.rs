@@ -11,7 +11,7 @@ use crate::course::{Course, REPLAY, Terms, run};
 const SEEDS: &str = "S3_SEEDS";
 
 /// Courses that once showed a defect.
-const REMEMBERED: &[u64] = &[];
+const REMEMBERED: &[u64] = &[532, 1109];
 
 #[derive(Default)]
 struct Sum {
