@@ -85,6 +85,29 @@ pub enum ErrorKind {
     Provider,
 }
 
+impl ErrorKind {
+    /// The stable name of the kind, as it stands in spans: `not_found`, `conflict` …
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Deleted => "deleted",
+            Self::Conflict { .. } => "conflict",
+            Self::Fenced { .. } => "fenced",
+            Self::Busy { .. } => "busy",
+            Self::InvalidInput => "invalid_input",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::Corrupt => "corrupt",
+            Self::Unsupported => "unsupported",
+            Self::Denied => "denied",
+            Self::Full => "full",
+            Self::Unavailable => "unavailable",
+            Self::Poisoned => "poisoned",
+            Self::Provider => "provider",
+        }
+    }
+}
+
 /// Whether a failed write may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {

@@ -119,26 +119,6 @@ fn persist<T>(mut attempt: impl FnMut() -> Result<Attempt<T>>) -> Result<Attempt
 /// Runs an operation in its span, and notes there how it ended.
 pub(crate) async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| name(error.kind()), |_| "ok"));
+    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
-}
-
-fn name(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::Deleted => "deleted",
-        ErrorKind::Conflict { .. } => "conflict",
-        ErrorKind::Fenced { .. } => "fenced",
-        ErrorKind::Busy { .. } => "busy",
-        ErrorKind::InvalidInput => "invalid_input",
-        ErrorKind::LimitExceeded => "limit_exceeded",
-        ErrorKind::InvalidTransition { .. } => "invalid_transition",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Denied => "denied",
-        ErrorKind::Full => "full",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::Poisoned => "poisoned",
-        _ => "error",
-    }
 }

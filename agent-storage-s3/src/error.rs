@@ -91,27 +91,6 @@ pub(crate) fn corrupt(object: &str, what: &str) -> Error {
     )
 }
 
-/// The stable name of a kind, for spans.
-pub(crate) fn name(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::Deleted => "deleted",
-        ErrorKind::Conflict { .. } => "conflict",
-        ErrorKind::Fenced { .. } => "fenced",
-        ErrorKind::Busy { .. } => "busy",
-        ErrorKind::InvalidInput => "invalid_input",
-        ErrorKind::LimitExceeded => "limit_exceeded",
-        ErrorKind::InvalidTransition { .. } => "invalid_transition",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Denied => "denied",
-        ErrorKind::Full => "full",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::Poisoned => "poisoned",
-        _ => "error",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use object_store::Error as E;

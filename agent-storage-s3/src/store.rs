@@ -13,7 +13,6 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::S3Config;
-use crate::error::name;
 use crate::heads::Heads;
 use crate::keys::Keys;
 use crate::object::{Bucket, Requests};
@@ -74,7 +73,7 @@ impl S3Store {
 /// Runs an operation in its span, and notes there how it ended.
 async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| name(error.kind()), |_| "ok"));
+    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
 }
 

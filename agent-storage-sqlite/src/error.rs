@@ -100,24 +100,3 @@ pub(crate) fn gone() -> Error {
 pub(crate) fn again(error: &Error) -> Error {
     Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
 }
-
-/// The stable name of a kind, for spans.
-pub(crate) fn name(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::Deleted => "deleted",
-        ErrorKind::Conflict { .. } => "conflict",
-        ErrorKind::Fenced { .. } => "fenced",
-        ErrorKind::Busy { .. } => "busy",
-        ErrorKind::InvalidInput => "invalid_input",
-        ErrorKind::LimitExceeded => "limit_exceeded",
-        ErrorKind::InvalidTransition { .. } => "invalid_transition",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Denied => "denied",
-        ErrorKind::Full => "full",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::Poisoned => "poisoned",
-        _ => "error",
-    }
-}

@@ -14,7 +14,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{failed, gone, name};
+use crate::error::{failed, gone};
 use crate::heads::Heads;
 use crate::readers::Readers;
 use crate::reading::Found;
@@ -124,7 +124,7 @@ impl SqliteStore {
 /// Runs an operation in its span, and notes there how it ended.
 async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| name(error.kind()), |_| "ok"));
+    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
 }
 

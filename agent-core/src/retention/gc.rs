@@ -270,7 +270,11 @@ impl WorkspaceManager {
                 if !self.is_deleted(item.workspace, &mut known).await? {
                     continue;
                 }
-                if !dry_run && self.delete_as_seen(item.id, item.head).await? {
+                if !dry_run {
+                    if !self.delete_as_seen(item.id, item.head).await? {
+                        // Somebody else is at it. It stays for the next time.
+                        continue;
+                    }
                     let session = self.storage.sessions.load(item.id).await?;
                     purge_unneeded(&*self.storage.sessions, &session).await?;
                 }

@@ -11,7 +11,8 @@ use crate::id::{Seq, SessionId};
 use crate::page::PAGE_MAX;
 use crate::session::body::{Body, ChildCreated};
 use crate::session::commit::{Commit, Committed, Trigger};
-use crate::session::event::{Event, EventType, NewEvent};
+use crate::session::compact;
+use crate::session::event::{Event, NewEvent};
 use crate::session::lineage::Lineage;
 use crate::session::record::{NewSession, Patch, Session};
 use crate::session::report::report;
@@ -189,60 +190,9 @@ pub trait SessionStoreExt: SessionStore {
         let (effects, summary) = (effects.clone(), summary.into());
         async move {
             let now = self.load(id).await?;
-            let until = self.plan_compaction(&now, until).await?;
+            let until = compact::until(self, &now, until).await?;
             let compacted = NewEvent::compacted(until, summary);
             self.settle(Commit::seal(&effects, id, now.head).event(compacted)).await
-        }
-    }
-
-    #[doc(hidden)]
-    fn plan_compaction(&self, now: &Session, until: Option<Seq>) -> impl Future<Output = Result<Seq>> + Send {
-        let now = now.clone();
-        async move {
-            let nothing = |at| {
-                Err(Error::invalid(format!(
-                    "session {} has the events 1 to {}, and what lies before {at} is compacted or cannot be yet",
-                    now.id, now.head
-                )))
-            };
-            let from = now.visible_from.max(now.context_from);
-            if until.is_some_and(|until| until <= from || until > now.head) {
-                return nothing(until.unwrap_or(from));
-            }
-            let inputs = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
-            let open = ReadEvents::first(1).after(now.handled.max(from)).kinds(inputs);
-            let open = self.history_of(&now, open).await?.events.pop().map(|event| event.seq);
-            let most = open.map_or(now.head, |seq| Seq::new(seq.get().saturating_sub(1)));
-            if let Some(until) = until
-                && until > most
-            {
-                return Err(Error::invalid(format!(
-                    "the input at event {} of session {} is not answered yet; compact up to {most} at most",
-                    most.next(),
-                    now.id
-                )));
-            }
-            let mut at = until.unwrap_or(most);
-            if at == now.head && now.open_calls.is_empty() {
-                return if at > from { Ok(at) } else { nothing(at) };
-            }
-            loop {
-                if at <= from {
-                    return nothing(at);
-                }
-                let past = self.fold_to(&now, at).await?;
-                if past.open_calls.is_empty() {
-                    return Ok(at);
-                }
-                if until.is_some() {
-                    return Err(Error::invalid(format!(
-                        "a tool call is open at event {at} of session {}; compact up to {} or to after its result",
-                        now.id,
-                        past.pair_safe_head()
-                    )));
-                }
-                at = past.pair_safe_head();
-            }
         }
     }
 
@@ -280,17 +230,7 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let now = self.load(id).await?;
-            let new = match self.plan_fork(&effects, now, at).await {
-                // What is missing may have been purged meanwhile, and is no damage then.
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    let now = self.load(id).await?;
-                    if now.status.state != SessionState::Deleted {
-                        return Err(error);
-                    }
-                    self.plan_fork(&effects, now, at).await?
-                }
-                planned => planned?,
-            };
+            let new = self.plan_fork(&effects, now, at).await?;
             self.create(&effects, new).await
         }
     }
@@ -361,14 +301,19 @@ pub trait SessionStoreExt: SessionStore {
                 }
                 (owner, _) = record.lineage.locate(owner, at);
             }
-            let mut events = own_events(self, owner, Seq::ZERO, Some(at));
-            let first = events.try_next().await?;
-            let first = first.ok_or_else(|| Error::corrupt(format!("session {owner} has no first event")))?;
-            let mut past = Session::begin(owner, &first)?;
-            while let Some(event) = events.try_next().await? {
-                past.apply(&event)?;
+            match fold_own(self, owner, at).await {
+                // What is missing may have been purged meanwhile, and is no damage then.
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    match self.load(owner).await?.status.state {
+                        SessionState::Deleted => Err(Error::new(
+                            ErrorKind::Deleted,
+                            format!("session {owner} was deleted, and its events purged"),
+                        )),
+                        _ => Err(error),
+                    }
+                }
+                folded => folded,
             }
-            Ok(past)
         }
     }
 
@@ -523,6 +468,18 @@ pub(crate) fn own_events<S: SessionStore + ?Sized>(
         Ok(Some((stream::iter(page.events.into_iter().map(Ok)), page.next)))
     });
     pages.try_flatten().boxed()
+}
+
+/// The record of a session as it was after the event `at` of its own log.
+async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -> Result<Session> {
+    let mut events = own_events(store, id, Seq::ZERO, Some(at));
+    let first = events.try_next().await?;
+    let first = first.ok_or_else(|| Error::corrupt(format!("session {id} has no first event")))?;
+    let mut past = Session::begin(id, &first)?;
+    while let Some(event) = events.try_next().await? {
+        past.apply(&event)?;
+    }
+    Ok(past)
 }
 
 /// One page of a history that lies in several logs: reads log after log, in the read's direction, until it is full.

@@ -3,6 +3,7 @@
 pub mod attributes;
 pub mod body;
 pub mod commit;
+pub(crate) mod compact;
 mod created;
 pub mod document;
 pub mod event;

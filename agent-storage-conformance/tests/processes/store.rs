@@ -104,6 +104,7 @@ impl OneFile {
             lock.lock().unwrap();
         }
         if let Some(late) = late.take() {
+            pause();
             self.save(&late);
         }
         let before = self.entries();
