@@ -167,6 +167,38 @@ async fn a20_a23_x04_keeping_it_costs_no_sync_and_writes_what_is_new() {
     assert!(read < 100 << 10, "{read} bytes read: the end of the log, five times");
 }
 
+/// A20: where the file cannot be written, one look at the session tries; reading goes on, and does not try again until
+/// something new was said.
+#[tokio::test(start_paused = true)]
+async fn a20_a_file_that_cannot_be_written_is_tried_once_for_each_head() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let session = home(&store, &effects).await;
+    let session = turn(&store, &effects, &session, "first").await;
+    drop(store);
+    for path in ["session.md", "session.md.lock"].map(|name| folder(root).join(name)) {
+        fs::remove_file(&path).ok();
+    }
+    fs::create_dir(folder(root).join("session.md")).unwrap();
+    let (store, spy) = watched(root).await;
+    WorkspaceStore::load(&store, HOME).await.unwrap();
+    let tried = async || {
+        // The clock stands still while files are worked on.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        spy.take().iter().filter(|call| call.file().starts_with("session.md")).count()
+    };
+    SessionStore::load(&store, session.id).await.unwrap();
+    assert!(tried().await > 0, "the first look tries");
+    for _ in 0..3 {
+        SessionStore::load(&store, session.id).await.unwrap();
+        assert_eq!(tried().await, 0, "the next one does not");
+    }
+    turn(&store, &effects, &session, "second").await;
+    assert!(tried().await > 0, "what is new does");
+}
+
 /// A30, X02: cut anywhere, as by a crash while it is written, it is damage: kept, and made again from the log. The
 /// older state, whole, is simply brought up to date.
 #[tokio::test]

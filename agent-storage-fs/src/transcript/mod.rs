@@ -8,7 +8,7 @@ mod said;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use agent_core::{SessionId, Workspace};
+use agent_core::{Seq, SessionId, Workspace};
 
 pub use edits::TranscriptEdit;
 pub(crate) use edits::{imported, pending};
@@ -29,6 +29,8 @@ pub(crate) struct Keeping {
     file: Option<keep::Written>,
     /// Whether a task will bring it up to date.
     scheduled: bool,
+    /// The head for which that was last tried.
+    tried: Option<Seq>,
 }
 
 impl Tenant {
@@ -49,7 +51,8 @@ pub(crate) struct Main {
     provider: Option<String>,
 }
 
-/// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one.
+/// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one. Once for
+/// each head: where the folder cannot be written, reading a session is not to try, and warn, again and again.
 pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_core::Session) {
     let main = held(&tenant.mains).get(&session.workspace).is_some_and(|main| main.session == session.id);
     if !main {
@@ -58,10 +61,11 @@ pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_c
     {
         let mut keeping = held(&cell.transcript);
         let current = keeping.file.as_ref().is_some_and(|file| file.seen == session.head);
-        if keeping.scheduled || current {
+        if keeping.scheduled || current || keeping.tried == Some(session.head) {
             return;
         }
         keeping.scheduled = true;
+        keeping.tried = Some(session.head);
     }
     // Held weakly while it waits: whoever drops the store is not kept from closing it.
     let (tenant, cell, id) = (Arc::downgrade(tenant), Arc::downgrade(cell), session.id);
