@@ -6,15 +6,11 @@
 
 mod runtime_common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use agent_core::runtime::{AgentRuntime, EchoProvider, Scheduler, ScriptedProvider, Turn};
 use agent_core::{
-    Body, Capabilities, Commit, Committed, Epoch, Error, ErrorKind, EventPage, EventType, NewEvent, Page,
-    Patch, Pulse, Purge, Purged, ReadEvents, Result, Seq, Session, SessionHandle, SessionId, SessionQuery,
-    SessionState, SessionStore, SessionStoreExt, SessionSummary, Storage, Title, WriteOutcome, async_trait,
+    Body, EventType, Patch, SessionHandle, SessionQuery, SessionState, SessionStoreExt, SessionSummary, Title,
 };
+use runtime_common::dying::Dying;
 use runtime_common::{agent, all_storages, check_log, device, log, read, said};
 
 /// A session with a child that has done its task, told or not.
@@ -189,118 +185,5 @@ async fn o19_o27_x06_a_crash_at_any_step_of_a_delivery_delivers_once() {
         }
         println!("{name}: {steps} deaths");
         assert!(steps > 10, "{name}: {steps}");
-    }
-}
-
-/// A session store that dies: from some call on nothing gets through any more.
-#[derive(Debug)]
-struct Dying {
-    under: Arc<dyn SessionStore>,
-    left: AtomicUsize,
-    applied: std::sync::atomic::AtomicBool,
-    dead: std::sync::atomic::AtomicBool,
-    noting: std::sync::Mutex<Option<SessionId>>,
-}
-
-impl Dying {
-    fn new(storage: &Storage) -> Arc<Self> {
-        Arc::new(Self {
-            under: storage.sessions.clone(),
-            left: AtomicUsize::new(usize::MAX),
-            applied: false.into(),
-            dead: false.into(),
-            noting: std::sync::Mutex::default(),
-        })
-    }
-
-    fn storage(self: &Arc<Self>, storage: &Storage) -> Storage {
-        Storage::new(storage.workspaces.clone(), self.clone(), storage.bindings.clone())
-    }
-
-    /// Dies in the call number `call` from now on, before or after that took effect.
-    fn die_in(&self, call: usize, applied: bool) {
-        self.left.store(call, Ordering::SeqCst);
-        self.applied.store(applied, Ordering::SeqCst);
-    }
-
-    /// Dies when it is to note in this child's log that its parent was told.
-    fn die_before_noting(&self, child: SessionId) {
-        *self.noting.lock().unwrap() = Some(child);
-    }
-
-    fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::SeqCst)
-    }
-
-    /// Whether this call still takes effect, and whether anybody hears of it.
-    fn call(&self) -> (bool, bool) {
-        if self.is_dead() {
-            return (false, false);
-        }
-        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if left.is_ok() {
-            return (true, true);
-        }
-        self.dead.store(true, Ordering::SeqCst);
-        (self.applied.load(Ordering::SeqCst), false)
-    }
-}
-
-fn dead(applied: bool) -> Error {
-    let outcome = if applied { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
-    Error::new(ErrorKind::Poisoned, "the process has died, says the test").with_outcome(outcome)
-}
-
-macro_rules! unless_dead {
-    ($self:ident, $call:expr) => {{
-        let (runs, told) = $self.call();
-        let result = if runs { $call.await } else { return Err(dead(false)) };
-        if told { result } else { Err(dead(true)) }
-    }};
-}
-
-#[async_trait]
-impl SessionStore for Dying {
-    async fn commit(&self, commit: Commit) -> Result<Committed> {
-        let notes = commit.steps.iter().any(|step| {
-            matches!(step, agent_core::Step::Event(NewEvent { kind, .. }) if *kind == EventType::SESSION_REPORTED)
-        });
-        if notes && *self.noting.lock().unwrap() == Some(commit.session) {
-            self.dead.store(true, Ordering::SeqCst);
-        }
-        unless_dead!(self, self.under.commit(commit))
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Session> {
-        unless_dead!(self, self.under.load(id))
-    }
-
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        unless_dead!(self, self.under.read(id, read))
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        unless_dead!(self, self.under.list(query))
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        unless_dead!(self, self.under.purge(purge))
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        if self.is_dead() { Ok(()) } else { self.under.beat(id, epoch).await }
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        unless_dead!(self, self.under.pulse(id, epoch))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.under.capabilities()
-    }
-
-    /// Not counted: a run looks for changes as often as it likes.
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        self.under.changed(id, seen).await
     }
 }

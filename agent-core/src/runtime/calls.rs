@@ -146,7 +146,8 @@ impl Driver {
         } else {
             let session = &self.session;
             let for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
-                .with_sessions(self.handle.runtime().storage.sessions.clone());
+                .with_sessions(self.handle.runtime().storage.sessions.clone())
+                .with_effects(shared.effects.clone());
             let span = info_span!("tool", tool = %call.name, call = %call.call);
             let work = shared.tools.call(call, for_whom, shared.config.limits.tool_timeout);
             tokio::select! {

@@ -8,7 +8,8 @@ use crate::runtime::AgentRuntime;
 use crate::runtime::run::Input;
 use crate::session::report::{note, report};
 use crate::session::{
-    Body, ChildCreated, Commit, EventType, NewEvent, NewSession, Patch, ReadEvents, Session, SessionStoreExt,
+    Body, ChildCreated, Commit, Committed, EventType, NewEvent, NewSession, Patch, ReadEvents, Session,
+    SessionStore, SessionStoreExt,
 };
 
 impl SessionHandle {
@@ -29,12 +30,34 @@ impl SessionHandle {
         let new = NewSession::child(effects.new_session_id(), &parent).with(patch);
         let Input { message, actor } = task.into();
         let create = Commit::create(effects, new).event(NewEvent::from(message).with_actor(actor));
-        let child = sessions.settle(create).await?.session;
-        let said = NewEvent::of(&Body::SessionChildCreated(ChildCreated::new(child.id)));
-        let told = sessions.append(effects, parent.id, parent.head, vec![said]).await?;
+        let tell = Commit::seal(effects, parent.id, parent.head);
+        let (child, told) = start(&**sessions, create, tell).await?;
         self.note(&told.session);
         Ok(Self::new(runtime.clone(), child))
     }
+}
+
+/// Creates a child, then says so in its parent's log by `tell`. Where the child is there already, it is that one: whoever
+/// starts it again, after a crash in between, goes on from there.
+pub(super) async fn start(
+    sessions: &dyn SessionStore,
+    create: Commit,
+    tell: Commit,
+) -> Result<(Session, Committed)> {
+    let (id, parent) = (create.session, tell.session);
+    let child = match sessions.settle(create).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+            let there = sessions.load(id).await?;
+            if there.origin.parent() != Some(parent) {
+                return Err(error);
+            }
+            there
+        }
+        other => other?.session,
+    };
+    let said = NewEvent::of(&Body::SessionChildCreated(ChildCreated::new(id)));
+    let told = sessions.settle(tell.event(said)).await?;
+    Ok((child, told))
 }
 
 /// Tells the parent of a child that has come to rest, where it has not been told; returns whether it was told now.

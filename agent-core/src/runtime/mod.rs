@@ -11,6 +11,7 @@ mod plugin;
 mod provider;
 pub(crate) mod run;
 mod scheduler;
+mod session_tools;
 mod spans;
 pub(crate) mod start;
 mod stop;
@@ -31,6 +32,7 @@ pub use provider::{
 };
 pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
 pub use scheduler::{Round, Scheduler, SchedulerConfig};
+pub use session_tools::SessionTools;
 
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};

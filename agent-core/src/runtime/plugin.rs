@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tracing::warn;
 
+use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::effective_mounts;
 use crate::id::{RunId, SessionId, WorkspaceId};
@@ -74,12 +75,13 @@ pub struct ToolContext {
     pub call: CallId,
     /// Where the session is.
     sessions: Option<Arc<dyn SessionStore>>,
+    effects: Option<Effects>,
 }
 
 impl ToolContext {
     /// A call of `run` in `session`.
     pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
-        Self { session, workspace, run, call, sessions: None }
+        Self { session, workspace, run, call, sessions: None, effects: None }
     }
 
     /// Sets where the session is.
@@ -87,6 +89,23 @@ impl ToolContext {
     pub fn with_sessions(mut self, sessions: Arc<dyn SessionStore>) -> Self {
         self.sessions = Some(sessions);
         self
+    }
+
+    /// Sets where time, ids and randomness come from.
+    #[must_use]
+    pub fn with_effects(mut self, effects: Effects) -> Self {
+        self.effects = Some(effects);
+        self
+    }
+
+    /// The sessions of the tenant for whom it is called.
+    pub const fn sessions(&self) -> Option<&Arc<dyn SessionStore>> {
+        self.sessions.as_ref()
+    }
+
+    /// Where time, ids and randomness come from.
+    pub const fn effects(&self) -> Option<&Effects> {
+        self.effects.as_ref()
     }
 
     /// Whether the session has `resource` [mounted](crate::holdings::effective_mounts) with at least this access, at this
