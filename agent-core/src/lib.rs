@@ -15,6 +15,7 @@ pub mod holdings;
 mod id;
 mod in_memory;
 mod json;
+pub mod maintenance;
 mod manager;
 pub mod page;
 pub mod retention;
@@ -36,6 +37,7 @@ pub use handle::{ActionAnswer, ContextCounts, SessionHandle};
 pub use id::{CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
 pub use in_memory::MemoryStore;
 pub use json::{RawFields, RawJson};
+pub use maintenance::{Finding, FindingKind, Gap, Salvaged, Verification};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use page::{Cursor, Damaged, Page};
 pub use retention::{

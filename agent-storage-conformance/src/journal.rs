@@ -208,6 +208,11 @@ impl SessionStore for Recorded {
         self.call(what, self.inner.sessions.pulse(id, epoch), |pulse| format!("{pulse:?}")).await
     }
 
+    async fn rebuild(&self) -> Result<u64> {
+        let sessions = |made: &u64| format!("{made} sessions");
+        self.call("rebuild what is derived".to_owned(), self.inner.sessions.rebuild(), sessions).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.sessions.capabilities()
     }

@@ -40,6 +40,17 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     Ok(query.page(found)?.with_damaged(damaged))
 }
 
+/// All sessions that have a folder.
+pub(crate) fn ids(tenant: &Tenant) -> Result<Vec<SessionId>> {
+    let mut ids = Vec::new();
+    for workspace in workspaces(tenant)? {
+        let names = tenant.env.list(&tenant.layout.sessions(workspace))?;
+        let folders = names.iter().filter(|(_, kind)| *kind != Kind::File);
+        ids.extend(folders.filter_map(|(name, _)| id_of::<SessionId>(name)));
+    }
+    Ok(ids)
+}
+
 /// The workspaces that have a folder.
 pub(crate) fn workspaces(tenant: &Tenant) -> Result<Vec<WorkspaceId>> {
     let names = tenant.env.list(&tenant.layout.workspaces())?;

@@ -17,7 +17,7 @@ use crate::io::{IoFile, Kind, OpenMode, Stat, write_full};
 use crate::lock::{Attempt, Held};
 use crate::log::frame;
 use crate::record::{self, fold};
-use crate::slot::{Doubt, Open, Slot};
+use crate::slot::{Doubt, Open, Slot, State};
 use crate::tenant::{Cached, Cell, Tenant};
 use crate::{layout, lease, lock, place};
 
@@ -109,6 +109,32 @@ fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, 
         _ => open.settle()?,
     }
     Ok(Some(planned.committed()))
+}
+
+// --- rebuild ---------------------------------------------------------------------------------------------------------
+
+/// Makes anew what is derived from a session's log; whether there was anything to make it for.
+pub(crate) fn rebuild(tenant: &Tenant, cell: &Cell, slot: &mut Slot, id: SessionId) -> Result<Attempt<bool>> {
+    // The search writes down where the session lies.
+    let Some(folder) = place::search(tenant, id)? else { return Ok(Attempt::Done(false)) };
+    held(&tenant.summaries).remove(&id);
+    let open = match &mut slot.open {
+        Some(open) => open,
+        None => slot.open.insert(Open::existing(&tenant.env, folder, id)?),
+    };
+    if !open.try_lock()? {
+        return Ok(Attempt::Busy);
+    }
+    let renewed = open.renew().map(|state| state.map(State::cached));
+    let unlocked = open.unlock();
+    if !matches!(&renewed, Ok(Some(_))) || unlocked.is_err() {
+        slot.open = None;
+    }
+    match renewed? {
+        Some(cached) => cell.learn(cached),
+        None => cell.forget(),
+    }
+    Ok(Attempt::Done(true))
 }
 
 // --- create ----------------------------------------------------------------------------------------------------------

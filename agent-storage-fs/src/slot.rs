@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome};
 
 use crate::env::{Env, parent};
-use crate::error::{failed, in_doubt};
+use crate::error::{corrupt, failed, in_doubt};
 use crate::io::{IoFile, OpenMode, Stat, read_full, write_full};
 use crate::lease;
 use crate::log::frame;
@@ -174,6 +174,25 @@ impl Open {
             purged: loaded.purged,
         });
         Ok(())
+    }
+
+    /// Under the lock: folds the whole log anew, and writes the snapshot of that. `None` where the files are no longer the
+    /// session's. Where the log is damaged, what is known of the session stays.
+    pub(crate) fn renew(&mut self) -> Result<Option<&State>> {
+        if self.refresh()?.is_none() {
+            return Ok(None);
+        }
+        let path = self.log_path();
+        let Some(state) = self.state.as_mut().filter(|state| !state.purged) else { return Ok(self.state()) };
+        let folded = fold(&*self.log, &path, self.id, None, 0, state.end)?;
+        if let Some(bad) = folded.bad {
+            return Err(bad.error(&path));
+        }
+        let record = folded.record.ok_or_else(|| corrupt(&path, "holds no event"))?;
+        write_snapshot(&self.env, &self.folder, &record, state.end)?;
+        state.record = Arc::new(record);
+        state.snapshot = state.end;
+        Ok(self.state())
     }
 
     /// Moves the bytes of a commit that never ended out of the log.

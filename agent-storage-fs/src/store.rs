@@ -8,9 +8,9 @@ use std::time::Duration;
 use agent_core::transcript::TranscriptMessage;
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
-    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope, Seq, Session,
-    SessionId, SessionQuery, SessionStore, SessionStoreExt, SessionSummary, Storage, TenantId, Tenants,
-    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Epoch, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope,
+    Seq, Session, SessionId, SessionQuery, SessionStore, SessionStoreExt, SessionSummary, Storage, TenantId,
+    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
@@ -304,6 +304,28 @@ impl SessionStore for FsStore {
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let span = info_span!("store.pulse", store = "fs", session = %id, outcome = Empty);
         observed(span, self.look_at(id, move |tenant, cell| sessions::pulse(tenant, cell, id, epoch))).await
+    }
+
+    async fn rebuild(&self) -> Result<u64> {
+        let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
+        let work = async {
+            let mut made = 0;
+            for id in self.look(listing::ids).await? {
+                match self
+                    .write(id, move |tenant, cell, slot| sessions::rebuild(tenant, cell, slot, id))
+                    .await
+                {
+                    Ok(there) => made += u64::from(there),
+                    Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                        let error: &dyn std::error::Error = &error;
+                        tracing::warn!(session = %id, error, "what is derived from a damaged log was left as it is");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(made)
+        };
+        observed(span, work).await
     }
 
     fn capabilities(&self) -> Capabilities {

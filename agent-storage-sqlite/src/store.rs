@@ -241,6 +241,11 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
+    /// For all tenants.
+    async fn rebuild(&self) -> Result<u64> {
+        SqliteStore::rebuild(self).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         let durability = match self.shared.config.sync {
             Sync::Full => Durability::PowerLoss,

@@ -107,6 +107,15 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `NotFound`.
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse>;
 
+    /// Makes anew, from the logs and tombstones, what the store derives from them and keeps (records, lists, indexes),
+    /// and returns of how many sessions. One whose log is damaged keeps what it has. Others may read and write meanwhile.
+    ///
+    /// As provided it does nothing: for a store that keeps nothing of that kind. A store that keeps its tenants in one place
+    /// may do it for all of them.
+    async fn rebuild(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// What this store promises.
     fn capabilities(&self) -> Capabilities;
 

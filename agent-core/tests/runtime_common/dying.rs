@@ -112,6 +112,10 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.pulse(id, epoch))
     }
 
+    async fn rebuild(&self) -> Result<u64> {
+        unless_dead!(self, self.under.rebuild())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.under.capabilities()
     }

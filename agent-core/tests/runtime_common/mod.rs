@@ -293,6 +293,10 @@ impl SessionStore for Faulty {
         Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
     }
 
+    async fn rebuild(&self) -> Result<u64> {
+        self.0.under.sessions.rebuild().await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.0.under.sessions.capabilities()
     }

@@ -2,8 +2,8 @@
 //! never overwritten, and hides nothing else.
 
 use agent_core::{
-    BindingQuery, Commit, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq, Session,
-    SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
+    BindingQuery, Body, Commit, ErrorKind, Expect, Finding, FindingKind, NewEvent, NewSession, Purge,
+    ReadEvents, Reason, Seq, Session, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
 };
 
 use crate::factory::{Damage, DamageKind};
@@ -21,6 +21,12 @@ pub(super) fn clauses() -> Vec<Clause> {
         x01_a30_a_damaged_session_is_never_started_anew (Needs::Damage(DamageKind::Event)),
         a04_a05_a_damaged_workspace_is_named_and_not_replaced (Needs::Damage(DamageKind::Workspace)),
         a16_x01_damaged_bindings_are_no_missing_bindings (Needs::Damage(DamageKind::Bindings)),
+        a30_what_is_sound_is_verified,
+        a30_x01_damage_is_found_and_nothing_else (Needs::Damage(DamageKind::Event)),
+        a30_x01_damaged_workspaces_are_found (Needs::Damage(DamageKind::Workspace)),
+        a30_x01_damaged_bindings_are_found (Needs::Damage(DamageKind::Bindings)),
+        a30_what_can_be_read_of_a_damaged_session_is_saved (Needs::Damage(DamageKind::Event)),
+        x08_f01_a_rebuild_changes_no_answer,
         x08_what_is_derived_is_rebuilt_to_the_same_answers (Needs::Damage(DamageKind::Derived)),
     ]
 }
@@ -266,4 +272,140 @@ async fn x08_what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Ch
     let again = storage.sessions.history(child.id, ReadEvents::first(100)).await?.events;
     same("a history across sessions", &again, &history)?;
     stage.say(&storage, &sessions[3], "on").await.map(drop)
+}
+
+/// X08, F01: making anew what is derived changes no answer, of the handle that asks for it, of another and of one that
+/// comes later; a run that goes on keeps its lease, and can write.
+async fn x08_f01_a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
+    use agent_core::SessionStoreExt;
+
+    let (here, there) = (stage.open().await?, stage.open().await?);
+    let mut sessions = Vec::new();
+    for n in 0..4 {
+        let session = stage.new_session(&here).await?;
+        sessions.push(stage.fill(&here, &session, n * 3).await?);
+    }
+    let child = here.sessions.fork(&stage.effects, sessions[3].id, None).await?;
+    let (running, run) = stage.begin_run(&here, &child, "on").await?;
+    let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
+    sessions[0] = here.sessions.commit(delete).await?.session;
+    here.sessions.purge(Purge::new(sessions[0].id, sessions[0].head)).await?;
+    sessions.push(running.clone());
+    let list = here.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
+    here.sessions.rebuild().await?;
+    let later = stage.open().await?;
+    for storage in [&here, &there, &later] {
+        let again = storage.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
+        same("the list", &again, &list)?;
+        for session in &sessions {
+            same("a record", &storage.sessions.load(session.id).await?, session)?;
+        }
+    }
+    let said = stage.seal_run(&running, run).event(NewEvent::agent_message("still here"));
+    here.sessions.commit(said).await?;
+    there.sessions.rebuild().await?;
+    stage.say(&there, &sessions[2], "on").await.map(drop)
+}
+
+/// A30: of a store with a bit of everything nothing is found; each object is counted.
+async fn a30_what_is_sound_is_verified(stage: &Stage) -> Checked {
+    use agent_core::SessionStoreExt;
+
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    storage.workspaces.save_config(workspace.id, Some("a = 1".to_owned()), Expect::Absent).await?;
+    storage.bindings.bind(&stage.device("laptop")?, workspace.id, Expect::Absent).await?;
+    let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+    let session = stage.create(&storage, new).await?;
+    let session = stage.fill(&storage, &session, 12).await?;
+    let child = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    stage.begin_run(&storage, &child, "on").await?;
+    let gone = NewSession::new(stage.effects.new_session_id(), workspace.id);
+    let gone = stage.create(&storage, gone).await?;
+    let delete = stage.seal(&gone).trigger(Trigger::Delete(Reason::UserDeleted));
+    let gone = storage.sessions.commit(delete).await?.session;
+    storage.sessions.purge(Purge::new(gone.id, gone.head)).await?;
+    let mut calls = 0;
+    let seen = storage.verify(|_| calls += 1).await?;
+    same("what is found", &seen.findings, &vec![])?;
+    same("what was looked at", &(seen.workspaces, seen.sessions, seen.bindings), &(1, 3, 1))?;
+    holds_for("its events were read", &seen.events, seen.events > session.head.get())?;
+    same("how often it told of its progress", &calls, &5)
+}
+
+/// A30, X01: a damaged event is found, in its session and nowhere else.
+async fn a30_x01_damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+    stage.create(&storage, new).await?;
+    let (storage, session, _) = damaged(stage, storage).await?;
+    let found = storage.verify(|_| ()).await?.findings;
+    let damage = found.iter().filter(|finding| finding.kind == FindingKind::Damaged);
+    let named = damage.clone().all(|finding| {
+        [&finding.object, &finding.detail].iter().any(|text| text.contains(&session.id.to_string()))
+    });
+    holds_for("damage is found", &found, damage.count() > 0)?;
+    holds_for("of that session only", &found, named)?;
+    let differs = found.iter().any(|finding| finding.kind == FindingKind::Differs);
+    holds_for("nothing that is derived differs", &found, !differs)
+}
+
+/// A30, X01: a damaged workspace is found.
+async fn a30_x01_damaged_workspaces_are_found(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let (hurt, _) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
+    drop(storage);
+    stage.damage(Damage::Workspace(hurt.id)).await?;
+    let seen = stage.open().await?.verify(|_| ()).await?;
+    same("what can be read", &seen.workspaces, &1)?;
+    let named = |finding: &&Finding| {
+        finding.kind == FindingKind::Damaged && finding.object.contains(&hurt.id.to_string())
+    };
+    same("how often it is named", &seen.findings.iter().filter(named).count(), &1)
+}
+
+/// A30, X01: damaged bindings are found.
+async fn a30_x01_damaged_bindings_are_found(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?.id;
+    for n in 0..4 {
+        storage.bindings.bind(&stage.device(&format!("device {n}"))?, workspace, Expect::Absent).await?;
+    }
+    storage.bindings.bind(&stage.device("laptop")?, workspace, Expect::Absent).await?;
+    drop(storage);
+    stage.damage(Damage::Bindings).await?;
+    let found = stage.open().await?.verify(|_| ()).await?.findings;
+    let damage = found.iter().any(|finding| finding.kind == FindingKind::Damaged);
+    holds_for("damage is found", &found, damage)
+}
+
+/// A30: all that can be read of a damaged session is in a new one, in its order, with a note in the place of what is
+/// lost; the damaged one stays as it is, and the new one goes on.
+async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let (storage, session, at) = damaged(stage, storage).await?;
+    let saved = storage.salvage(&stage.effects, session.id, Some(session.workspace)).await?;
+    same("the events that were read", &saved.read, &(session.head.get() - 1))?;
+    let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+    same("what could not be read", &gaps, &vec![(at, at)])?;
+    let mut texts = Vec::new();
+    for event in own_events(&storage, saved.session.id, 100).await? {
+        match event.body()? {
+            Body::UserMessage(said) => texts.push(said.text),
+            Body::SystemMessage(said) => {
+                holds_for("the note names what is lost", &said.text, said.text.contains("event 5"))?;
+                texts.push("lost".to_owned());
+            }
+            _ => {}
+        }
+    }
+    let mut expected: Vec<_> = (0..8).map(|n| format!("message {n}")).collect();
+    // The first message is event 2.
+    expected[3] = "lost".to_owned();
+    same("what the new session says", &texts, &expected)?;
+    same("what waits in it", &(saved.session.pending, saved.session.status.state), &(0, SessionState::Idle))?;
+    let from = ReadEvents::first(100).after(Seq::new(at.get() - 1));
+    refused!("the damaged event", storage.sessions.read(session.id, from).await, ErrorKind::Corrupt)?;
+    stage.say(&storage, &saved.session, "on").await.map(drop)
 }

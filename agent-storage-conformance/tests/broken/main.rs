@@ -76,15 +76,22 @@ caught! {
     an_ended_run_that_may_write: EndedRunMayWrite by "fenced::o12_an_ended_run_writes_nothing_more";
     a_look_that_is_a_sign_of_life: LookingIsASignOfLife by
         "fenced::o12_signs_of_life_are_seen_and_are_no_events";
+    a_damaged_event_that_is_shown: DamagedEventShown by
+        "nothing_hides::a30_x01_damage_is_found_and_nothing_else";
     damage_that_is_taken_for_absence: CorruptAsAbsent by
-        "nothing_hides::a16_x01_damaged_bindings_are_no_missing_bindings";
+        "nothing_hides::a16_x01_damaged_bindings_are_no_missing_bindings",
+        "nothing_hides::a30_x01_damaged_bindings_are_found";
     a_damaged_event_that_is_skipped: DamagedEventSkipped by
         "nothing_hides::x01_a30_a_damaged_event_is_reported_and_the_rest_is_read",
-        "nothing_hides::x01_a30_a_damaged_session_is_never_started_anew";
+        "nothing_hides::x01_a30_a_damaged_session_is_never_started_anew",
+        "nothing_hides::a30_what_can_be_read_of_a_damaged_session_is_saved";
     a_damaged_workspace_that_is_hidden: DamagedWorkspaceHidden by
-        "nothing_hides::a04_a05_a_damaged_workspace_is_named_and_not_replaced";
+        "nothing_hides::a04_a05_a_damaged_workspace_is_named_and_not_replaced",
+        "nothing_hides::a30_x01_damaged_workspaces_are_found";
     an_index_that_is_taken_for_the_truth: IndexIsTheTruth by
         "nothing_hides::x08_what_is_derived_is_rebuilt_to_the_same_answers";
+    a_rebuild_that_empties_the_lists: RebuildEmptiesTheLists by
+        "nothing_hides::x08_f01_a_rebuild_changes_no_answer";
     a_tombstone_that_is_forgotten: TombstoneForgotten by "nothing_hides::x01_r13_a_deleted_session_is_a_tombstone";
     a_purge_that_harms_a_child: PurgeHarmsAChild by
         "nothing_hides::r13_r17_a_purge_keeps_what_descendants_read",
@@ -130,6 +137,7 @@ caught! {
         "lists::r20_n01_n09_filters_and_totals_agree",
         "lists::o14_r20_what_is_due_can_be_filtered";
     a_fork_that_sees_later_events: ForkSeesLaterEvents by "lineage::r16_a_fork_never_sees_what_its_parent_does_later";
+    a_list_that_shows_another_state: ListShowsAnotherState by "nothing_hides::a30_what_is_sound_is_verified";
     a_fork_that_loses_its_parent: ForkLosesItsParent by "lineage::r17_forks_and_children_are_listed_by_their_parent";
     a_tenant_that_leaks: TenantLeak by
         "tenants::r01_n01_equal_ids_are_different_things",

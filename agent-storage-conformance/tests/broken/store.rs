@@ -35,8 +35,11 @@ pub(crate) enum Fault {
     LookingIsASignOfLife,
     CorruptAsAbsent,
     DamagedEventSkipped,
+    ListShowsAnotherState,
+    DamagedEventShown,
     DamagedWorkspaceHidden,
     IndexIsTheTruth,
+    RebuildEmptiesTheLists,
     TombstoneForgotten,
     PurgeHarmsAChild,
     ConflictHidesTheHead,
@@ -489,6 +492,7 @@ impl SessionStore for Handle {
         if let Some((_, at)) = damage.filter(|(damaged, _)| *damaged == id) {
             match page.events.iter().position(|event| event.seq == at) {
                 Some(n) if self.is(Fault::DamagedEventSkipped) => drop(page.events.remove(n)),
+                Some(_) if self.is(Fault::DamagedEventShown) => {}
                 Some(0) => return Err(Error::new(ErrorKind::Corrupt, "an event is damaged")),
                 Some(n) => {
                     page.events.truncate(n);
@@ -579,7 +583,11 @@ impl SessionStore for Handle {
             let all = SessionQuery::new().with_hidden().with_total();
             page.total = SessionStore::list(&self.store, all).await?.total;
         }
-        let lost = self.is(Fault::IndexIsTheTruth) && self.shared.derived_removed.load(Ordering::SeqCst);
+        if self.is(Fault::ListShowsAnotherState) {
+            page.items.iter_mut().for_each(|item| item.pending += 1);
+        }
+        let lost = (self.is(Fault::IndexIsTheTruth) || self.is(Fault::RebuildEmptiesTheLists))
+            && self.shared.derived_removed.load(Ordering::SeqCst);
         if lost || (self.is(Fault::ForkLosesItsParent) && query.parent.is_some()) {
             page.items.clear();
         }
@@ -606,6 +614,11 @@ impl SessionStore for Handle {
             pulse.beat += self.shared.looks.fetch_add(1, Ordering::SeqCst);
         }
         Ok(pulse)
+    }
+
+    async fn rebuild(&self) -> Result<u64> {
+        self.shared.derived_removed.store(self.is(Fault::RebuildEmptiesTheLists), Ordering::SeqCst);
+        self.store.rebuild().await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -127,6 +127,10 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.pulse(id, epoch)).await
     }
 
+    async fn rebuild(&self) -> Result<u64> {
+        self.call(self.0.under.sessions.rebuild()).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.0.under.sessions.capabilities()
     }

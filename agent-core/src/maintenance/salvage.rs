@@ -1,0 +1,233 @@
+//! A new session of what can be read of a damaged one.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use tracing::instrument;
+
+use super::walk::{Step, Walk};
+use crate::effects::Effects;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Seq, SessionId, WorkspaceId};
+use crate::session::record::OPEN_CALLS_MAX;
+use crate::session::{
+    Actor, Body, CallId, Commit, DocumentWritten, Event, NewEvent, NewSession, ReadEvents, Session,
+    SessionState, SessionStoreExt, SystemMessage,
+};
+use crate::storage::Storage;
+
+/// The label of a salvaged session; its value is the id of the damaged one.
+pub const SALVAGED_LABEL: &str = "salvage.of";
+
+/// How many events go into one commit, and how many bytes of payload, at most.
+const EVENTS: usize = 500;
+const BYTES: usize = 4 << 20;
+
+/// What was saved of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// The new session.
+    pub session: Session,
+    /// How many events of the damaged one could be read.
+    pub read: u64,
+    /// What could not be read.
+    pub gaps: Vec<Gap>,
+}
+
+/// Events that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gap {
+    /// The first of them.
+    pub first: Seq,
+    /// The last of them.
+    pub last: Seq,
+    /// What is wrong with the first, in words.
+    pub reason: String,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "event {}: {}", self.first, self.reason),
+            false => write!(f, "events {} to {}: {}", self.first, self.last, self.reason),
+        }
+    }
+}
+
+impl Storage {
+    /// Makes a new session in the workspace `into`, or else in that of the damaged one, of all that can be read of the
+    /// conversation in the session `id`: messages, thoughts, tool calls with their results, events of the host's own types,
+    /// and the last version of each document. What was cleared stays cleared. For each stretch that cannot be read a message
+    /// of the system says so. Nothing in the new session waits for a run. The damaged one stays as it is.
+    ///
+    /// What belongs to runs (states, usage, questions, wakes) is not taken over. A call whose result is lost gets one that
+    /// says it was interrupted; a result whose call is lost is left out.
+    ///
+    /// After an error or a crash the new session may be there in part; delete it, and salvage again.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Deleted`; `Corrupt` where nothing can be read, or, without `into`, where the workspace cannot; those of
+    /// [`SessionStore::commit`](crate::SessionStore::commit).
+    #[instrument(name = "salvage", skip(self, effects))]
+    pub async fn salvage(
+        &self,
+        effects: &Effects,
+        id: SessionId,
+        into: Option<WorkspaceId>,
+    ) -> Result<Salvaged> {
+        let store = &*self.sessions;
+        let record = match store.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+            record => Some(record?),
+        };
+        if record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted) {
+            return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+        }
+        let workspace = match (into, &record) {
+            (Some(workspace), _) => workspace,
+            (None, Some(record)) => record.workspace,
+            (None, None) => self.workspace_of(id).await?,
+        };
+        let mut walk = match &record {
+            Some(record) => Walk::history(store, record),
+            None => {
+                let last = store.read(id, ReadEvents::last(1)).await?.events.pop();
+                Walk::own(store, id, Seq::ZERO, last.map_or(Seq::ZERO, |event| event.seq))
+            }
+        };
+        let mut new = NewSession::new(effects.new_session_id(), workspace);
+        if let Some(record) = &record {
+            new.created.attributes = record.attributes.clone();
+        }
+        new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
+        let session = self.sessions.create(effects, new).await?;
+        let mut saved = Saved {
+            storage: self,
+            effects,
+            session,
+            visible_from: record.as_ref().map_or(Seq::ZERO, |record| record.visible_from),
+            ready: Vec::new(),
+            bytes: 0,
+            open: HashSet::new(),
+            documents: BTreeMap::new(),
+        };
+        let (mut read, mut gaps) = (0, Vec::new());
+        while let Some(step) = walk.next().await? {
+            match step {
+                Step::Event(event) => {
+                    read += 1;
+                    saved.take(&event).await?;
+                }
+                Step::Gap(gap) => {
+                    let lost = SystemMessage::injected(format!("[Lost: {gap}]"));
+                    saved.add(NewEvent::of(&Body::SystemMessage(lost))).await?;
+                    gaps.push(gap);
+                }
+            }
+        }
+        Ok(Salvaged { session: saved.finish().await?, read, gaps })
+    }
+
+    /// What the first event says.
+    async fn workspace_of(&self, id: SessionId) -> Result<WorkspaceId> {
+        let first = self.sessions.read(id, ReadEvents::first(1)).await?.events.pop();
+        let session = first.and_then(|event| Session::begin(id, &event).ok());
+        session.map(|session| session.workspace).ok_or_else(|| {
+            Error::corrupt(format!(
+                "the workspace of session {id} cannot be read; say into which one to salvage it"
+            ))
+        })
+    }
+}
+
+/// The new session, and what is to be added to it next.
+struct Saved<'a> {
+    storage: &'a Storage,
+    effects: &'a Effects,
+    session: Session,
+    /// What was said up to here in the damaged one was cleared.
+    visible_from: Seq,
+    ready: Vec<NewEvent>,
+    bytes: usize,
+    /// Calls without a result so far.
+    open: HashSet<CallId>,
+    /// The last version of each document, and who wrote it.
+    documents: BTreeMap<String, (DocumentWritten, Actor)>,
+}
+
+impl Saved<'_> {
+    async fn take(&mut self, event: &Event) -> Result<()> {
+        // What was read and is not understood is no damage: a later version may have written it.
+        let Ok(body) = event.body() else { return Ok(()) };
+        let visible = event.seq > self.visible_from;
+        match body {
+            Body::SessionDocumentWritten(written) => {
+                self.documents.insert(written.name.clone(), (written, event.actor.clone()));
+                return Ok(());
+            }
+            _ if !visible => return Ok(()),
+            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
+                if self.open.len() == OPEN_CALLS_MAX {
+                    // Only where results are lost. It closes them.
+                    self.open.clear();
+                    self.add(NewEvent::interrupt()).await?;
+                }
+                if !self.open.insert(call.call) {
+                    return Ok(());
+                }
+            }
+            Body::AgentToolResult(result) => {
+                if !self.open.remove(&result.call) {
+                    return Ok(());
+                }
+            }
+            Body::UserMessage(_)
+            | Body::UserDefineOutcome(_)
+            | Body::AgentMessage(_)
+            | Body::AgentThinking(_)
+            | Body::SystemMessage(_)
+            | Body::SessionHistoryCleared(_) => {}
+            Body::Other(kind, _) if !kind.is_of("session") => {}
+            _ => return Ok(()),
+        }
+        let mut new = NewEvent::new(event.kind.clone(), event.data.clone()).with_actor(event.actor.clone());
+        new.extra = event.extra.clone();
+        self.add(new).await
+    }
+
+    async fn add(&mut self, event: NewEvent) -> Result<()> {
+        self.bytes += event.data.get().len();
+        self.ready.push(event);
+        if self.ready.len() >= EVENTS || self.bytes >= BYTES {
+            self.store().await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<Session> {
+        for (written, actor) in std::mem::take(&mut self.documents).into_values() {
+            let mut anew = DocumentWritten::after(None, written.name, written.text);
+            (anew.format, anew.limit) = (written.format, written.limit);
+            self.add(NewEvent::of(&Body::SessionDocumentWritten(anew)).with_actor(actor)).await?;
+        }
+        // Takes away what waits, and closes what is open.
+        self.add(NewEvent::interrupt()).await?;
+        self.store().await?;
+        Ok(self.session)
+    }
+
+    async fn store(&mut self) -> Result<()> {
+        let events = std::mem::take(&mut self.ready);
+        self.bytes = 0;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let now = &self.session;
+        let commit = events.into_iter().fold(Commit::seal(self.effects, now.id, now.head), Commit::event);
+        self.session = self.storage.sessions.settle(commit).await?.session;
+        Ok(())
+    }
+}
