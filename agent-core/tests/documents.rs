@@ -5,11 +5,11 @@
 
 mod stores;
 
-use agent_core::holdings::{DocumentWrite, Documents, Migrations};
+use agent_core::holdings::{Area, DocumentWrite, Documents, Migrations};
 use agent_core::session::document::{DOCUMENT_MAX_BYTES, DOCUMENTS_MAX};
 use agent_core::{
-    Actor, Config, EchoProvider, Effects, ErrorKind, Expect, NewEvent, Revision, Role, Session,
-    SessionStoreExt, Storage,
+    Actor, Config, EchoProvider, Effects, ErrorKind, Expect, ExternalHandle, Liveness, NewEvent, Patch,
+    Reason, Revision, Role, Seq, Session, SessionStoreExt, Storage, Trigger,
 };
 use stores::{agent, check_record, new_session, sites};
 
@@ -280,5 +280,56 @@ async fn o26_a_version_that_does_not_follow_is_refused() {
         }
         let event = NewEvent::document_written(written).with_actor(Actor::AGENT);
         storage.sessions.append(&effects, now.id, now.head, vec![event]).await.unwrap();
+    }
+}
+
+/// F11: what is written to a durable area stays, through a restart, a clearing, a suspension and a fork, in its area and
+/// its session only; nothing else does: what lived in a process is stale, and what was never written is not there. No path
+/// leads out of an area.
+#[tokio::test]
+async fn f11_what_is_written_to_an_area_stays_and_nothing_else() {
+    for site in sites() {
+        let (storage, effects) = (site.open().await, Effects::default());
+        let (id, other) =
+            (new_session(&storage, &effects).await.id, new_session(&storage, &effects).await.id);
+        let documents = Documents::new(storage.sessions.clone(), effects.clone(), id);
+        for area in Area::ALL {
+            let here = documents.area(area);
+            here.put("notes/one.md", format!("in {area}"), Actor::AGENT).await.unwrap();
+            here.put("gone", "for a while", Actor::AGENT).await.unwrap();
+            here.remove("gone", Actor::AGENT).await.unwrap();
+            for path in
+                ["", "/", "a//b", "../meta/x", "a/../../meta/x", "./a", "a\\b", "a\nb", &"x".repeat(200)]
+            {
+                let error = here.put(path, "out", Actor::AGENT).await.unwrap_err();
+                assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{path:?}: {error}");
+            }
+        }
+        let live = ExternalHandle::new("interpreter", "pid 7").of_process("this one");
+        let held = vec![NewEvent::updated(Patch::new().handle("python", live))];
+        storage.sessions.append(&effects, id, Seq::ZERO, held).await.unwrap();
+        storage.sessions.clear(&effects, id).await.unwrap();
+        storage.sessions.trigger(&effects, id, Trigger::Suspend(Reason::UserPaused)).await.unwrap();
+        drop((storage, documents));
+
+        let storage = site.open().await;
+        let fork = storage.sessions.fork(&effects, id, None).await.unwrap().id;
+        for session in [id, fork] {
+            let documents = Documents::new(storage.sessions.clone(), effects.clone(), session);
+            let names: Vec<_> = documents.list().await.unwrap().into_iter().map(|head| head.name).collect();
+            let expected = Area::ALL.map(|area| format!("{area}/notes/one.md"));
+            assert_eq!(names, expected, "{}", site.name);
+            for area in Area::ALL {
+                let here = documents.area(area);
+                assert_eq!(here.list().await.unwrap(), ["notes/one.md"], "{}", site.name);
+                let found = here.get("notes/one.md").await.unwrap().unwrap();
+                assert_eq!(found.text, format!("in {area}"), "{}", site.name);
+                assert_eq!(here.get("gone").await.unwrap(), None, "{}", site.name);
+            }
+        }
+        let handles = storage.sessions.load(id).await.unwrap().attributes.handles;
+        assert_eq!(handles["python"].liveness("another"), Liveness::Stale);
+        let documents = Documents::new(storage.sessions.clone(), effects.clone(), other);
+        assert_eq!(documents.list().await.unwrap(), [], "{}", site.name);
     }
 }

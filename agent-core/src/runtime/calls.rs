@@ -1,5 +1,7 @@
 //! One step of a run with its tools: store the calls, make them, store each result as it comes.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use tracing::{Instrument, info_span};
 
@@ -14,7 +16,7 @@ use crate::runtime::spans;
 use crate::runtime::stop::Stopped;
 use crate::runtime::tools::text_json;
 use crate::session::{
-    ActionId, ActionKind, Body, CallId, Decision, Event, EventType, NewEvent, OpenCall, PendingAction,
+    ActionId, ActionKind, Body, CallId, Decision, Event, EventType, Keep, NewEvent, OpenCall, PendingAction,
     ReadEvents, SessionStoreExt, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
 use crate::transcript::ModelContext;
@@ -76,7 +78,8 @@ impl Driver {
                     spans.extend(spans::started(call.call.as_str(), &call.name));
                 }
             }
-            let commit = self.save(said.iter().map(NewEvent::of).chain(spans).collect()).await?;
+            let kept = said.iter().map(|body| NewEvent::of(&self.kept(body)));
+            let commit = self.save(kept.chain(spans).collect()).await?;
             for body in said.drain(..) {
                 context.push(body, commit);
             }
@@ -204,7 +207,7 @@ impl Driver {
         context: &mut ModelContext,
     ) -> Result<()> {
         let body = Body::AgentToolResult(result.clone());
-        let mut events = vec![NewEvent::of(&body)];
+        let mut events = vec![NewEvent::of(&self.kept(&body))];
         if span {
             events.extend(spans::completed(result.call.as_str(), result.outcome));
         }
@@ -212,6 +215,33 @@ impl Driver {
         context.push(body, commit);
         self.send(Update::ToolDone(result));
         Ok(())
+    }
+
+    /// What the log is to keep of a payload. Within the run the model is given all of it.
+    fn kept<'a>(&self, body: &'a Body) -> Cow<'a, Body> {
+        let runtime = self.handle.runtime();
+        let keep = self.session.attributes.keep.unwrap_or(runtime.config().keep);
+        match body {
+            Body::AgentToolUse(call)
+                if keep != Keep::Everything
+                    && matches!(
+                        runtime.shared.tools.mode(&call.name),
+                        ToolMode::Direct | ToolMode::Never
+                    ) =>
+            {
+                let input = RawJson::empty_object();
+                Cow::Owned(Body::AgentToolUse(ToolUse::new(call.call.clone(), call.name.clone(), input)))
+            }
+            Body::AgentToolResult(result) if keep != Keep::Everything => {
+                let output = text_json("not kept");
+                Cow::Owned(Body::AgentToolResult(ToolResult::new(
+                    result.call.clone(),
+                    result.outcome,
+                    output,
+                )))
+            }
+            _ => Cow::Borrowed(body),
+        }
     }
 
     /// The call that an open call's event holds.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::check_text;
-use crate::session::LeaseRequest;
+use crate::session::{Keep, LeaseRequest};
 use crate::transcript::ContextLimits;
 
 /// What a host decides about its agent. Checked when the runtime is built.
@@ -44,6 +44,9 @@ pub struct Config {
     pub keep_thinking: bool,
     /// Whether what each run used is stored with its end.
     pub record_usage: bool,
+    /// What the logs of sessions keep of tools, where a session does not say it itself. The first run records it in its
+    /// session, for which it holds from then on.
+    pub keep: Keep,
 }
 
 /// What bounds a run.
@@ -151,6 +154,7 @@ impl Default for Config {
             spans: false,
             keep_thinking: true,
             record_usage: false,
+            keep: Keep::Everything,
         }
     }
 }
@@ -284,6 +288,13 @@ impl Config {
     #[must_use]
     pub fn record_usage(mut self, record: bool) -> Self {
         self.record_usage = record;
+        self
+    }
+
+    /// Sets what the logs of sessions keep of tools, where a session does not say it itself.
+    #[must_use]
+    pub fn keep(mut self, keep: Keep) -> Self {
+        self.keep = keep;
         self
     }
 

@@ -183,7 +183,8 @@ fn start(
     Run { updates, cancel, id: Some(run), stored: None, status }
 }
 
-/// The references that differ from the provider and the model that will be asked.
+/// The references that differ from the provider and the model that will be asked, and what is kept, where nobody has said
+/// so yet.
 fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
     let provider = handle.runtime().active_provider();
     let references = &now.attributes.references;
@@ -192,6 +193,9 @@ fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
         if references.get(name).map(String::as_str) != Some(value) {
             patch = patch.reference(name, value);
         }
+    }
+    if now.attributes.keep.is_none() {
+        patch = patch.keep(handle.runtime().config().keep);
     }
     (!patch.is_empty()).then_some(patch)
 }

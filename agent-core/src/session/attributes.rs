@@ -9,6 +9,7 @@ use crate::id::check_text;
 use crate::json::{RawFields, RawJson};
 use crate::session::mounts::{MountSet, Mounts, MountsPatch};
 use crate::session::record::is_default;
+use crate::session::state::words;
 
 /// The most labels that a session may have.
 pub const LABELS_MAX: usize = 64;
@@ -161,6 +162,21 @@ impl ExternalHandle {
     }
 }
 
+words! {
+    /// What a session's log keeps of what its agent's tools are given and give.
+    Keep {
+        /// All of it: after a restart the model knows what it did.
+        Everything = "everything",
+        /// That a tool was called, when, and how it came out; not what it was given, nor what it gave. After the run the
+        /// model is given the texts of the conversation only.
+        ///
+        /// A call for which somebody has to be waited for is kept whole, as another run makes it; its result is not.
+        Text = "text",
+        /// A choice of a newer version of this library; kept is what `Text` keeps.
+        Newer = "newer",
+    } newer = Some(Self::Newer)
+}
+
 /// A partial change of what is said of a session: what is not named stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -186,6 +202,9 @@ pub struct Patch {
     /// Handles to set, or with `None` to remove.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handles: BTreeMap<String, Option<ExternalHandle>>,
+    /// What the log keeps of tools from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
 }
 
 /// Tells a field that is there and `null` from one that is not there.
@@ -294,6 +313,13 @@ impl Patch {
         self
     }
 
+    /// Sets what the log keeps of tools from now on.
+    #[must_use]
+    pub const fn keep(mut self, keep: Keep) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -367,6 +393,9 @@ pub struct Attributes {
     /// Handles on things that live outside.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handles: BTreeMap<String, ExternalHandle>,
+    /// What the log keeps of tools; recorded by the first run, where nobody has chosen before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
 }
 
 impl Attributes {
@@ -393,6 +422,7 @@ impl Attributes {
         if let Some(resources) = &patch.resources {
             self.resources.clone_from(resources);
         }
+        self.keep = patch.keep.or(self.keep);
     }
 
     /// Checks every entry, as a patch that sets them all would be.
@@ -408,6 +438,7 @@ impl Attributes {
             resources: Some(self.resources.clone()),
             mounts: MountsPatch::default(),
             handles: set(&self.handles),
+            keep: self.keep,
         };
         patch.check()?;
         self.mounts.check()
@@ -432,6 +463,7 @@ impl Attributes {
         let pairs =
             |map: &BTreeMap<String, String>| map.iter().map(|(k, v)| k.len() + v.len() + 8).sum::<usize>();
         self.title.as_ref().map_or(0, |title| title.text.len() + 40)
+            + self.keep.map_or(0, |_| 24)
             + pairs(&self.labels)
             + pairs(&self.references)
             + self.metadata.size_bytes()

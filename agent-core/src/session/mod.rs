@@ -23,7 +23,7 @@ pub(crate) mod ext;
 pub(crate) mod report;
 
 pub use attributes::{
-    Access, Attributes, ExternalHandle, Labels, Liveness, Patch, References, Resource, Title,
+    Access, Attributes, ExternalHandle, Keep, Labels, Liveness, Patch, References, Resource, Title,
 };
 pub use body::{
     Body, ChildCreated, ChildIdle, Compaction, Decision, Interrupt, Message, Note, SpanCompleted,

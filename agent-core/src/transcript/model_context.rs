@@ -6,7 +6,9 @@ use crate::error::{ErrorKind, Result};
 use crate::id::{CommitId, Seq};
 use crate::page::Damaged;
 use crate::session::record::OPEN_CALLS_MAX;
-use crate::session::{Body, CallId, Event, EventType, ReadEvents, Session, SessionStore, SessionStoreExt};
+use crate::session::{
+    Body, CallId, Event, EventType, Keep, ReadEvents, Session, SessionStore, SessionStoreExt,
+};
 use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
 
 /// What of the history a model is given.
@@ -59,6 +61,8 @@ pub struct ModelContext {
     oldest: Seq,
     cut: bool,
     damaged: Vec<Damaged>,
+    /// Where the log does not keep what tools are given and give: the calls that are still open, which it keeps.
+    only_calls: Option<Vec<Seq>>,
 }
 
 impl ModelContext {
@@ -84,6 +88,11 @@ impl ModelContext {
             oldest: session.head.next(),
             cut: false,
             damaged: Vec::new(),
+            only_calls: session
+                .attributes
+                .keep
+                .filter(|keep| *keep != Keep::Everything)
+                .map(|_| session.open_calls.iter().map(|open| open.seq).collect()),
         };
         context.read_back(store, session).await?;
         if session.system_prompt > Seq::ZERO
@@ -282,7 +291,12 @@ impl ModelContext {
     }
 
     fn part(&self, event: &Event) -> Result<Option<Part>> {
-        Ok(self.part_of(event.body()?, event.seq, event.commit))
+        let part = self.part_of(event.body()?, event.seq, event.commit);
+        Ok(part.filter(|part| match (part, &self.only_calls) {
+            (Part::Call { .. }, Some(only)) => only.contains(&event.seq),
+            (Part::Result(_), Some(_)) => false,
+            _ => true,
+        }))
     }
 
     fn part_of(&self, body: Body, seq: Seq, commit: CommitId) -> Option<Part> {

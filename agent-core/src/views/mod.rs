@@ -11,6 +11,6 @@ mod topic;
 pub use active::{ActiveSession, Stage, active_sessions};
 pub use artifacts::{ArtifactPage, RegisteredArtifact};
 pub use branches::{Branch, Branches};
-pub use runs::{RunEntry, RunPage, RunStatus, RunsBefore};
+pub use runs::{Claim, RunEntry, RunPage, RunStatus, RunsBefore};
 pub use session_view::{Around, SessionView, Snapshot};
 pub use topic::{Outcome, Topic};

@@ -35,6 +35,8 @@ pub struct RunEntry {
     pub ended_at: Option<Timestamp>,
     /// How it ended.
     pub status: RunStatus,
+    /// What became of the work that it had claimed.
+    pub claim: Claim,
     /// The reason of the session's state after it.
     pub reason: Option<Reason>,
     /// Why it failed.
@@ -63,6 +65,23 @@ pub enum RunStatus {
     Lost,
     /// It was fenced off: the session was set aside by force, terminated or deleted.
     Stopped,
+}
+
+/// What became of the work that a run had claimed: inputs, an answer, wakes. With the runs of a session this is the
+/// journal of its activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Claim {
+    /// It is claimed: the run goes on, or its end is not yet noticed.
+    Leased,
+    /// It waits for an answer, and is claimed again with that.
+    Blocked,
+    /// It is done with: it was done, or somebody asked that it stops.
+    Acked,
+    /// It is offered again: the run failed and is to be tried again, its process was gone, or it was set aside by force.
+    Requeued,
+    /// It was given up: the run failed for good, or too often, or the session was ended under it.
+    Abandoned,
 }
 
 /// Runs, the newest first.
@@ -201,6 +220,7 @@ struct End {
     seq: Seq,
     at: Timestamp,
     status: RunStatus,
+    claim: Claim,
     reason: Reason,
     failure: Option<Failure>,
 }
@@ -252,6 +272,7 @@ impl Ledger {
             last: end.as_ref().map(|end| end.seq),
             ended_at: end.as_ref().map(|end| end.at),
             status: end.as_ref().map_or(RunStatus::Running, |end| end.status),
+            claim: end.as_ref().map_or(Claim::Leased, |end| end.claim),
             reason: end.as_ref().map(|end| end.reason),
             failure: end.and_then(|end| end.failure),
             usage,
@@ -264,7 +285,7 @@ impl End {
     /// The lease was taken by another, and nothing else says that it was free.
     fn lost(event: &Event) -> Self {
         let (status, reason) = (RunStatus::Lost, Reason::LeaseLost);
-        Self { seq: event.seq, at: event.at, status, reason, failure: None }
+        Self { seq: event.seq, at: event.at, status, claim: Claim::Requeued, reason, failure: None }
     }
 
     fn of(change: &Transition, event: &Event) -> Self {
@@ -279,6 +300,26 @@ impl End {
             _ => RunStatus::Stopped,
         };
         let failure = change.failure.clone().flatten();
-        Self { seq: event.seq, at: event.at, status, reason: change.reason, failure }
+        let claim = Claim::after(status, change);
+        Self { seq: event.seq, at: event.at, status, claim, reason: change.reason, failure }
+    }
+}
+
+impl Claim {
+    /// What became of it by the change with which its run ended.
+    fn after(status: RunStatus, change: &Transition) -> Self {
+        use SessionState::{Deleted, Failed, Idle, Terminated};
+        // A time from when on it may run again says that it is to be tried again.
+        let again = matches!(change.ready_at, Some(Some(_)));
+        match status {
+            RunStatus::Running => Self::Leased,
+            RunStatus::Awaiting => Self::Blocked,
+            RunStatus::Completed | RunStatus::Cancelled => Self::Acked,
+            _ if matches!(change.to, Failed | Terminated | Deleted) => Self::Abandoned,
+            RunStatus::Failed if !again => Self::Abandoned,
+            // A run that was asked to stop, and was lost before it could, is done with all the same.
+            RunStatus::Lost if change.handled.is_some() || change.to == Idle => Self::Acked,
+            RunStatus::Failed | RunStatus::Lost | RunStatus::Stopped => Self::Requeued,
+        }
     }
 }

@@ -3,8 +3,8 @@
 use agent_core::session::Compaction;
 use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
 use agent_core::{
-    ActionKind, Body, CallId, Commit, Effects, Epoch, ErrorKind, Failure, LeaseRequest, MemoryStore,
-    NewEvent, NewSession, PendingAction, RawJson, Reason, RunEnd, RunId, Seq, Session, SessionState,
+    ActionKind, Body, CallId, Commit, Effects, Epoch, ErrorKind, Failure, Keep, LeaseRequest, MemoryStore,
+    NewEvent, NewSession, Patch, PendingAction, RawJson, Reason, RunEnd, RunId, Seq, Session, SessionState,
     SessionStore, SessionStoreExt, Storage, Timestamp, ToolOutcome, ToolResult, ToolUse, Trigger,
     WorkspaceId,
 };
@@ -213,7 +213,10 @@ impl Life<'_> {
 
 async fn live(storage: &Storage, seed: u64, steps: usize) {
     let effects = Effects::seeded(seed, Timestamp::from_micros(1_771_151_400_000_000));
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    if seed % 3 == 0 {
+        new = new.with(&Patch::new().keep(Keep::Text));
+    }
     let now = storage.sessions.create(&effects, new).await.unwrap();
     let mut life = Life { storage, effects, now, run: None, said: 0 };
     for _ in 0..steps {

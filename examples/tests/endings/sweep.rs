@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use agent_core::holdings::{Learnings, Shelf, effective_mounts, update_scope};
 use agent_core::{
-    Act, ActionKind, Inactive, NewEvent, Patch, PendingAction, Protection, Reason, RunEnd, Session,
-    SessionId, SessionState, SessionStoreExt, Status, Storage, SweepPolicy, Swept, Trigger, Wake,
+    Access, Act, ActionKind, Actor, Inactive, Learning, LearningKind, NewEvent, Patch, PendingAction,
+    Protection, Reason, RunEnd, Session, SessionId, SessionState, SessionStoreExt, Status, Storage,
+    SweepPolicy, Swept, Trigger, Wake,
 };
 use futures::FutureExt;
 
@@ -242,6 +244,44 @@ async fn r23_n13_what_is_pinned_or_shared_stays() {
             let by = report.kept.iter().find(|kept| kept.id == id).map(|kept| kept.by.to_string());
             assert!(by.is_some_and(|by| by.contains(why)), "{}: {report:?}", site.name);
         }
+    }
+}
+
+/// R23, O17, N03: what sessions share stays at any age, however it came to be there: what an agent found out, what a project
+/// and the whole tenant mount. It is read as before after any number of sweeps, which say why it stays.
+#[tokio::test]
+async fn r23_n03_o17_a_sweep_spares_what_sessions_share() {
+    for site in sites().await {
+        let (storage, clock) = (site.fresh(0), Hands::new());
+        let (manager, fx, sessions) = (manager(&storage, &clock), effects(&clock), &storage.sessions);
+        let user = at_rest(&storage, &clock, Patch::new().label("project", "apollo")).await;
+        let learnings = Learnings::new(sessions.clone(), fx.clone(), user.workspace, "scout");
+        learnings.add(Learning::new(LearningKind::Lesson, "Water is wet."), Actor::AGENT).await.unwrap();
+        let shelves =
+            [Shelf::Tenant, Shelf::project(user.workspace, "apollo"), Shelf::agent(user.workspace, "scout")];
+        for shelf in &shelves[..2] {
+            let mount = Patch::new().mount(format!("of {shelf:?}"), Access::Read);
+            update_scope(sessions, &fx, shelf, mount).await.unwrap();
+        }
+        let before = effective_mounts(&**sessions, &user).await.unwrap();
+        for _ in 0..3 {
+            clock.forward(1000 * DAY);
+            let report = manager.sweep(&all_rules().purge_deleted(Duration::ZERO)).await.unwrap();
+            for shelf in &shelves {
+                let kept = report.kept.iter().find(|kept| kept.id == shelf.id());
+                assert!(
+                    kept.is_some_and(|kept| kept.by.to_string().contains("shelf")),
+                    "{}: {report:?}",
+                    site.name
+                );
+                assert!(shelf.find(&**sessions).await.unwrap().is_some(), "{}: {shelf:?}", site.name);
+            }
+        }
+        assert_eq!(status(&storage, user.id).await.state, SessionState::Deleted, "{}", site.name);
+        let later = at_rest(&storage, &clock, Patch::new().label("project", "apollo")).await;
+        assert_eq!(effective_mounts(&**sessions, &later).await.unwrap(), before, "{}", site.name);
+        let known = learnings.list(10, None).await.unwrap();
+        assert_eq!(known.learnings.len(), 1, "{}", site.name);
     }
 }
 
