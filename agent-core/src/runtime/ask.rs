@@ -32,10 +32,10 @@ impl Driver {
     pub(super) async fn ask(&mut self, context: &ModelContext) -> Answer {
         let shared = self.handle.runtime().shared.clone();
         let request = ModelRequest {
-            system: context.system_or(shared.config.system_prompt.as_deref()),
+            system: context.system_or(self.settings.system_prompt.as_deref()),
             messages: context.messages(),
-            tools: shared.tools.offered(),
-            max_tokens: shared.config.limits.max_tokens,
+            tools: shared.tools.offered(&self.settings.tool_policies),
+            max_tokens: self.settings.limits.max_tokens,
         };
         let mut answer = Answer {
             text: String::new(),
@@ -56,10 +56,11 @@ impl Driver {
         request: ModelRequest,
         answer: &mut Answer,
     ) -> Result<StopReason, AnswerEnd> {
-        let generate = async { shared.provider().generate(request).await };
-        let mut stream = self.heard(shared, generate).await??;
+        let provider = self.settings.provider(shared)?.clone();
+        let generate = async { provider.generate(request).await };
+        let mut stream = self.heard(generate).await??;
         loop {
-            match self.heard(shared, stream.next()).await?.transpose()? {
+            match self.heard(stream.next()).await?.transpose()? {
                 Some(ModelEvent::Text(text)) => {
                     answer.text.push_str(&text);
                     self.send(Update::Text(text));
@@ -73,23 +74,27 @@ impl Driver {
                     self.usage = self.usage.plus(usage);
                     return Ok(stop);
                 }
-                None => return Err(failed_provider(shared, "ended its answer without saying why").into()),
+                None => return Err(self.failed_provider("ended its answer without saying why").into()),
             }
         }
     }
 
     /// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.
-    async fn heard<T>(&mut self, shared: &Shared, work: impl Future<Output = T>) -> Result<T, AnswerEnd> {
-        let silence = shared.config.limits.model_silence;
+    async fn heard<T>(&mut self, work: impl Future<Output = T>) -> Result<T, AnswerEnd> {
+        let silence = self.settings.limits.model_silence;
         tokio::select! {
             biased;
             stopped = &mut self.stop => Err(AnswerEnd::Stopped(stopped)),
             heard = timeout(silence, AssertUnwindSafe(work).catch_unwind()) => match heard {
                 Ok(Ok(heard)) => Ok(heard),
-                Ok(Err(_)) => Err(failed_provider(shared, "panicked").into()),
-                Err(_) => Err(failed_provider(shared, &format!("was silent for {silence:?}")).into()),
+                Ok(Err(_)) => Err(self.failed_provider("panicked").into()),
+                Err(_) => Err(self.failed_provider(&format!("was silent for {silence:?}")).into()),
             },
         }
+    }
+
+    fn failed_provider(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Provider, format!("provider {} {what}", self.settings.provider))
     }
 }
 
@@ -97,8 +102,4 @@ impl From<Error> for AnswerEnd {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
-}
-
-fn failed_provider(shared: &Shared, what: &str) -> Error {
-    Error::new(ErrorKind::Provider, format!("provider {} {what}", shared.provider().name()))
 }

@@ -70,11 +70,11 @@ impl Driver {
         for calls in calls.chunks(CALLS_AT_ONCE) {
             let mut spans = Vec::new();
             for call in calls {
-                said.push(match shared.tools.mode(&call.name) {
+                said.push(match self.mode(&call.name) {
                     ToolMode::Outside => Body::AgentCustomToolUse(call.clone()),
                     _ => Body::AgentToolUse(call.clone()),
                 });
-                if shared.config.spans && shared.tools.mode(&call.name) == ToolMode::Direct {
+                if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
                     spans.extend(spans::started(call.call.as_str(), &call.name));
                 }
             }
@@ -85,7 +85,7 @@ impl Driver {
             }
             for call in calls {
                 self.send(Update::ToolCalled(call.clone()));
-                if let Some(action) = self.action_for(call, shared.tools.mode(&call.name)) {
+                if let Some(action) = self.action_for(call, self.mode(&call.name)) {
                     waiting.get_or_insert(action);
                 } else if !self.make_call(call, context).await? {
                     return Ok(After::Stop);
@@ -106,7 +106,7 @@ impl Driver {
                 waiting = waiting.or_else(|| self.action_for(&call, ToolMode::Outside));
                 continue;
             }
-            let asks = shared.tools.mode(&call.name) == ToolMode::Ask;
+            let asks = self.mode(&call.name) == ToolMode::Ask;
             match self.decision(&open).await? {
                 None => {
                     let mode = if asks { ToolMode::Ask } else { ToolMode::Confirm };
@@ -143,7 +143,7 @@ impl Driver {
         }
         let shared = self.handle.runtime().shared.clone();
         self.tool_calls += 1;
-        let result = if self.tool_calls > shared.config.limits.tool_calls {
+        let result = if self.tool_calls > self.settings.limits.tool_calls {
             let text = text_json("not called: the run has reached its limit of tool calls");
             ToolResult::new(call.call.clone(), ToolOutcome::Error, text)
         } else {
@@ -152,7 +152,8 @@ impl Driver {
                 .with_sessions(self.handle.runtime().storage.sessions.clone())
                 .with_effects(shared.effects.clone());
             let span = info_span!("tool", tool = %call.name, call = %call.call);
-            let work = shared.tools.call(call, for_whom, shared.config.limits.tool_timeout);
+            let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
+            let work = shared.tools.call(call, for_whom, policies, time);
             tokio::select! {
                 biased;
                 stopped = &mut self.stop => return match stopped {
@@ -192,10 +193,9 @@ impl Driver {
             action.choices =
                 asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
         }
-        let runtime = self.handle.runtime();
-        if let Some(time) = runtime.config().limits.answer_timeout {
+        if let Some(time) = self.settings.limits.answer_timeout {
             let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-            action = action.expires_at(runtime.effects().now().plus_micros(micros));
+            action = action.expires_at(self.handle.runtime().effects().now().plus_micros(micros));
         }
         Some(action)
     }
@@ -217,6 +217,11 @@ impl Driver {
         Ok(())
     }
 
+    /// How the calls of a tool are made.
+    fn mode(&self, tool: &str) -> ToolMode {
+        self.handle.runtime().shared.tools.mode(tool, &self.settings.tool_policies)
+    }
+
     /// What the log is to keep of a payload. Within the run the model is given all of it.
     fn kept<'a>(&self, body: &'a Body) -> Cow<'a, Body> {
         let runtime = self.handle.runtime();
@@ -224,10 +229,7 @@ impl Driver {
         match body {
             Body::AgentToolUse(call)
                 if keep != Keep::Everything
-                    && matches!(
-                        runtime.shared.tools.mode(&call.name),
-                        ToolMode::Direct | ToolMode::Never
-                    ) =>
+                    && matches!(self.mode(&call.name), ToolMode::Direct | ToolMode::Never) =>
             {
                 let input = RawJson::empty_object();
                 Cow::Owned(Body::AgentToolUse(ToolUse::new(call.call.clone(), call.name.clone(), input)))

@@ -33,7 +33,7 @@ impl SessionHandle {
         let tell = Commit::seal(effects, parent.id, parent.head);
         let (child, told) = start(&**sessions, create, tell).await?;
         self.note(&told.session);
-        Ok(Self::new(runtime.clone(), child))
+        Self::new(runtime.clone(), child).freeze_config().await
     }
 }
 

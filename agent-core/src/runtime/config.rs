@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::check_text;
@@ -47,10 +49,15 @@ pub struct Config {
     /// What the logs of sessions keep of tools, where a session does not say it itself. The first run records it in its
     /// session, for which it holds from then on.
     pub keep: Keep,
+    /// Whether a session keeps the configuration with which it was made: the provider, the system prompt, the limits, the
+    /// policies for tools. What a later host is configured to does not alter it then, until it
+    /// [adopts](crate::SessionHandle::adopt_config) that. A fork keeps what its parent keeps.
+    pub freeze: bool,
 }
 
 /// What bounds a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Limits {
     /// How often the model is asked in one run.
@@ -95,7 +102,8 @@ pub enum Persistence {
 }
 
 /// What a host decides on a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolPolicy {
     /// Its calls are made at once, also where its plugin would ask.
@@ -155,6 +163,7 @@ impl Default for Config {
             keep_thinking: true,
             record_usage: false,
             keep: Keep::Everything,
+            freeze: false,
         }
     }
 }
@@ -295,6 +304,13 @@ impl Config {
     #[must_use]
     pub fn keep(mut self, keep: Keep) -> Self {
         self.keep = keep;
+        self
+    }
+
+    /// Sets whether a session keeps the configuration with which it was made.
+    #[must_use]
+    pub fn freeze(mut self, freeze: bool) -> Self {
+        self.freeze = freeze;
         self
     }
 

@@ -21,6 +21,7 @@ use crate::runtime::children::deliver_now;
 use crate::runtime::config::Persistence;
 use crate::runtime::provider::{StopReason, Usage};
 use crate::runtime::run::{RunOutcome, RunReport, Update};
+use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
@@ -49,6 +50,7 @@ pub(crate) struct Driver {
     lost: bool,
     pub(super) usage: Usage,
     pub(super) tool_calls: u32,
+    pub(super) settings: Settings,
     /// Nobody waits for the outcome: a failure is tried again.
     pub(crate) unattended: bool,
 }
@@ -73,6 +75,7 @@ impl Driver {
         let own = OwnHead::default();
         own.set(session.head);
         let runtime = handle.runtime();
+        let settings = Settings::of(&runtime.shared);
         let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
         let stop = stopped(sessions, session.id, epoch, own.clone(), cancel, stopping).boxed();
         Self {
@@ -89,6 +92,7 @@ impl Driver {
             lost: false,
             usage: Usage::default(),
             tool_calls: 0,
+            settings,
             unattended: false,
         }
     }
@@ -157,8 +161,10 @@ impl Driver {
     async fn steps(&mut self) -> Result<Ending> {
         let runtime = self.handle.runtime().clone();
         let config = runtime.config();
+        self.settings = Settings::for_session(&runtime, &self.session).await?;
+        let limits = self.settings.limits.clone();
         let mut context =
-            ModelContext::read(&*runtime.storage.sessions, &self.session, config.limits.context).await?;
+            ModelContext::read(&*runtime.storage.sessions, &self.session, limits.context).await?;
         for damage in context.damaged() {
             warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
         }
@@ -173,7 +179,7 @@ impl Driver {
                 return Ok(Ending { text, said: Vec::new(), outcome });
             }
         }
-        for _ in 0..config.limits.turns {
+        for _ in 0..limits.turns {
             if self.asked_to_end()? {
                 return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
             }
@@ -181,7 +187,7 @@ impl Driver {
             let answer = self.ask(&context).await;
             text = answer.text;
             let mut said = Vec::new();
-            if config.keep_thinking && !answer.thinking.is_empty() {
+            if self.settings.keep_thinking && !answer.thinking.is_empty() {
                 said.push(Body::AgentThinking(Message::new(answer.thinking)));
             }
             if !text.is_empty() {
@@ -205,7 +211,7 @@ impl Driver {
             if let Some(outcome) = outcome_of(after) {
                 return Ok(Ending { text, said: Vec::new(), outcome });
             }
-            if self.tool_calls > config.limits.tool_calls {
+            if self.tool_calls > limits.tool_calls {
                 break;
             }
         }
@@ -285,7 +291,8 @@ impl Driver {
         if !runtime.config().record_usage {
             return None;
         }
-        let cost = runtime.active_provider().cost(self.usage);
+        let provider = self.settings.provider(&runtime.shared).ok();
+        let cost = provider.and_then(|provider| provider.cost(self.usage));
         let degraded = self.lost || !self.backlog.is_empty();
         let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
         Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))

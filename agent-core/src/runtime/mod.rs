@@ -12,6 +12,7 @@ mod provider;
 pub(crate) mod run;
 mod scheduler;
 mod session_tools;
+mod settings;
 mod spans;
 pub(crate) mod start;
 mod stop;
@@ -82,7 +83,7 @@ impl AgentRuntime {
     pub async fn open(&self, device: &DeviceId) -> Result<SessionHandle> {
         let resolved = self.workspaces.resolve(device).await?;
         let session = self.workspaces.main_session(&resolved.workspace).await?;
-        Ok(SessionHandle::new(self.clone(), session))
+        SessionHandle::new(self.clone(), session).freeze_config().await
     }
 
     /// A session by its id. Starts no run.
@@ -105,7 +106,7 @@ impl AgentRuntime {
     /// `NotFound`, `Deleted` for the workspace.
     pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<SessionHandle> {
         let session = self.workspaces.new_session(workspace, patch).await?;
-        Ok(SessionHandle::new(self.clone(), session))
+        SessionHandle::new(self.clone(), session).freeze_config().await
     }
 
     /// Starts at most one bounded run of a session, where nobody waits for its outcome: none where nothing waits or is

@@ -11,11 +11,12 @@ use crate::handle::SessionHandle;
 use crate::id::{Epoch, Seq};
 use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
+use crate::runtime::settings::{freezes, opening};
 use crate::runtime::stop::is_set;
 use crate::runtime::{Slot, shutting_down};
 use crate::session::{
-    ActionId, Commit, Committed, Lease, LeaseRequest, NewEvent, Patch, Session, SessionState,
-    SessionStoreExt, Trigger,
+    ActionId, Commit, Committed, Lease, LeaseRequest, NewEvent, Session, SessionState, SessionStoreExt,
+    Trigger,
 };
 
 /// How often a beginning that somebody else was quicker with is tried again.
@@ -91,10 +92,10 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
             SessionState::Queued => true,
             _ => input.is_some() || overdue.is_some(),
         };
-        let patch = changed_references(handle, &now).filter(|_| likely && say_provider);
-        let says_provider = patch.is_some();
-        if let Some(patch) = patch {
-            commit = commit.event(NewEvent::updated(patch));
+        let says = if likely && say_provider { opening(shared, &now)? } else { Vec::new() };
+        let (says_provider, freezes) = (!says.is_empty(), !says.is_empty() && freezes(&shared.config, &now));
+        for event in says {
+            commit = commit.event(event);
         }
         if let Some(Input { message, actor }) = input.clone() {
             commit = commit.event(NewEvent::from(message).with_actor(actor));
@@ -128,6 +129,13 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
             Err(error)
                 if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidTransition { .. })
                     && overdue.take().is_some() =>
+            {
+                now = handle.refresh().await?;
+                continue;
+            }
+            // Another host wrote down the configuration first.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Conflict { .. }) && freezes && attempt < ATTEMPTS =>
             {
                 now = handle.refresh().await?;
                 continue;
@@ -181,23 +189,6 @@ fn start(
     driver.unattended = unattended;
     tokio::spawn(driver.run(slot));
     Run { updates, cancel, id: Some(run), stored: None, status }
-}
-
-/// The references that differ from the provider and the model that will be asked, and what is kept, where nobody has said
-/// so yet.
-fn changed_references(handle: &SessionHandle, now: &Session) -> Option<Patch> {
-    let provider = handle.runtime().active_provider();
-    let references = &now.attributes.references;
-    let mut patch = Patch::new();
-    for (name, value) in [("provider", provider.name()), ("model", provider.model())] {
-        if references.get(name).map(String::as_str) != Some(value) {
-            patch = patch.reference(name, value);
-        }
-    }
-    if now.attributes.keep.is_none() {
-        patch = patch.keep(handle.runtime().config().keep);
-    }
-    (!patch.is_empty()).then_some(patch)
 }
 
 /// The lease of the session's holder, where the store can prove that the holder is dead. One that cannot be looked at

@@ -17,25 +17,25 @@ use crate::runtime::provider::{ToolMode, ToolSpec};
 use crate::session::event::EVENT_MAX_BYTES;
 use crate::session::{ToolOutcome, ToolResult, ToolUse};
 
+/// What is decided on tools by their names.
+type Policies = BTreeMap<String, ToolPolicy>;
+
 /// The tools of all plugins.
 #[derive(Debug, Default)]
 pub(crate) struct Toolbox {
+    /// As their plugins offer them.
     specs: Vec<ToolSpec>,
     owners: HashMap<String, Arc<dyn Plugin>>,
 }
 
 impl Toolbox {
-    /// The tools of these plugins, as the policies of the host want them.
-    pub(crate) fn new(
-        plugins: &[Arc<dyn Plugin>],
-        policies: &BTreeMap<String, ToolPolicy>,
-        faults: &mut Vec<String>,
-    ) -> Self {
+    /// The tools of these plugins, for which the host has these policies.
+    pub(crate) fn new(plugins: &[Arc<dyn Plugin>], policies: &Policies, faults: &mut Vec<String>) -> Self {
         let mut toolbox = Self::default();
         for plugin in plugins {
-            for mut spec in plugin.tools() {
-                if let Some(policy) = policies.get(&spec.name) {
-                    spec.mode = decided(&spec, *policy, faults);
+            for spec in plugin.tools() {
+                if policies.get(&spec.name).is_some_and(|policy| decided(spec.mode, *policy).is_none()) {
+                    faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
                 }
                 faults.extend(check_text("tool name", &spec.name, 128).err().map(|error| error.to_string()));
                 if let Some(other) = toolbox.owners.insert(spec.name.clone(), plugin.clone()) {
@@ -52,25 +52,33 @@ impl Toolbox {
         toolbox
     }
 
-    /// Those that the model is offered.
-    pub(crate) fn offered(&self) -> Vec<ToolSpec> {
-        self.specs.iter().filter(|spec| spec.mode != ToolMode::Never).cloned().collect()
+    /// Those that the model is offered under these policies, each as it is called.
+    pub(crate) fn offered(&self, policies: &Policies) -> Vec<ToolSpec> {
+        let decided = |spec: &ToolSpec| spec.clone().with_mode(mode(spec, policies));
+        self.specs.iter().map(decided).filter(|spec| spec.mode != ToolMode::Never).collect()
     }
 
-    /// How the calls of a tool are made.
-    pub(crate) fn mode(&self, name: &str) -> ToolMode {
-        self.specs.iter().find(|spec| spec.name == name).map_or(ToolMode::Direct, |spec| spec.mode)
+    /// How the calls of a tool are made under these policies.
+    pub(crate) fn mode(&self, name: &str, policies: &Policies) -> ToolMode {
+        let spec = self.specs.iter().find(|spec| spec.name == name);
+        spec.map_or(ToolMode::Direct, |spec| mode(spec, policies))
     }
 
     /// Calls a tool; whatever happens comes back as its result.
-    pub(crate) async fn call(&self, call: &ToolUse, context: ToolContext, time: Duration) -> ToolResult {
+    pub(crate) async fn call(
+        &self,
+        call: &ToolUse,
+        context: ToolContext,
+        policies: &Policies,
+        time: Duration,
+    ) -> ToolResult {
         let failed = |text: String| ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text));
-        if self.mode(&call.name) == ToolMode::Never {
+        if self.mode(&call.name, policies) == ToolMode::Never {
             let text = text_json(&format!("not called: {} is not allowed here", call.name));
             return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
         }
         let Some(plugin) = self.owners.get(&call.name) else {
-            let offered = self.offered();
+            let offered = self.offered(policies);
             let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
             return failed(format!("there is no such tool; there are: {}", names.join(", ")));
         };
@@ -90,16 +98,18 @@ impl Toolbox {
     }
 }
 
-/// How a tool is called under a host's policy.
-fn decided(spec: &ToolSpec, policy: ToolPolicy, faults: &mut Vec<String>) -> ToolMode {
-    match (policy, spec.mode) {
-        (ToolPolicy::Deny, _) | (_, ToolMode::Never) => ToolMode::Never,
-        (_, ToolMode::Outside | ToolMode::Ask) => {
-            faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
-            spec.mode
-        }
-        (ToolPolicy::Allow, _) => ToolMode::Direct,
-        (ToolPolicy::Ask, _) => ToolMode::Confirm,
+/// How a tool is called under these policies.
+fn mode(spec: &ToolSpec, policies: &Policies) -> ToolMode {
+    policies.get(&spec.name).and_then(|policy| decided(spec.mode, *policy)).unwrap_or(spec.mode)
+}
+
+/// How a tool is called under a host's policy; `None` where that cannot be.
+fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
+    match (policy, mode) {
+        (ToolPolicy::Deny, _) | (_, ToolMode::Never) => Some(ToolMode::Never),
+        (_, ToolMode::Outside | ToolMode::Ask) => None,
+        (ToolPolicy::Allow, _) => Some(ToolMode::Direct),
+        (ToolPolicy::Ask, _) => Some(ToolMode::Confirm),
     }
 }
 

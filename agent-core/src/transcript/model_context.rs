@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{ErrorKind, Result};
 use crate::id::{CommitId, Seq};
 use crate::page::Damaged;
@@ -12,7 +14,8 @@ use crate::session::{
 use crate::transcript::assemble::{Block, ModelMessage, Part, assemble, shortened};
 
 /// What of the history a model is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ContextLimits {
     /// The most messages. A call and its result stay together, so the last exchange may have more.
