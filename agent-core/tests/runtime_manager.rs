@@ -12,7 +12,7 @@ use agent_core::{
     BindingQuery, Effects, ErrorKind, Expect, NewWorkspace, Resolution, SessionQuery, Storage, WorkspaceId,
     WorkspaceManager, WorkspaceQuery,
 };
-use runtime_common::{Faulty, agent, device, read, storages};
+use runtime_common::{Faulty, agent, all_storages, device, read, storages};
 
 fn manager(storage: &Storage) -> WorkspaceManager {
     WorkspaceManager::new(storage.clone(), Effects::default())
@@ -27,7 +27,7 @@ async fn counts(storage: &Storage) -> (usize, usize) {
 /// A18: N concurrent first contacts give one workspace, one binding and one main session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a18_a31_eight_first_contacts_make_one_workspace_one_binding_one_session() {
-    for (name, storage) in storages() {
+    for (name, storage) in all_storages().await {
         for round in 0..20 {
             let laptop = device(&format!("laptop {round}"));
             let agent = agent(&storage, EchoProvider::new());
@@ -52,7 +52,7 @@ async fn a18_a31_eight_first_contacts_make_one_workspace_one_binding_one_session
 /// A18, A19: a crash between binding and creating leaves work that the next call finishes, under the same id.
 #[tokio::test]
 async fn a18_a19_a_crash_between_bind_and_create_leads_to_the_same_workspace() {
-    for (name, under) in storages() {
+    for (name, under) in all_storages().await {
         let faulty = Faulty::new(under.clone());
         let manager = manager(&faulty.storage());
         let laptop = device("laptop");
@@ -72,7 +72,7 @@ async fn a18_a19_a_crash_between_bind_and_create_leads_to_the_same_workspace() {
 /// A19: a device whose workspace was deleted is bound anew, and it is said so.
 #[tokio::test]
 async fn a19_a_deleted_workspace_is_rebound_and_reported() {
-    for (name, storage) in storages() {
+    for (name, storage) in all_storages().await {
         let manager = manager(&storage);
         let laptop = device("laptop");
         let old = manager.resolve(&laptop).await.unwrap().workspace.id;
@@ -81,6 +81,34 @@ async fn a19_a_deleted_workspace_is_rebound_and_reported() {
         assert_eq!(new.how, Resolution::Rebound(old), "{name}");
         assert_ne!(new.workspace.id, old, "{name}");
         assert_eq!(storage.bindings.resolve(&laptop).await.unwrap(), Some(new.workspace.id), "{name}");
+    }
+}
+
+/// A19: a bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
+/// returned as it is, and nothing is created, bound or unbound.
+#[tokio::test]
+async fn a19_what_cannot_be_read_is_not_created_again() {
+    for (name, under) in all_storages().await {
+        let faulty = Faulty::new(under.clone());
+        let manager = manager(&faulty.storage());
+        let laptop = device("laptop");
+        let before = manager.resolve(&laptop).await.unwrap().workspace;
+        let kinds = [
+            ErrorKind::Corrupt,
+            ErrorKind::Unavailable,
+            ErrorKind::Denied,
+            ErrorKind::Unsupported,
+            ErrorKind::Poisoned,
+            ErrorKind::Full,
+        ];
+        for kind in kinds {
+            faulty.fail_load(kind.clone());
+            let error = manager.resolve(&laptop).await.unwrap_err();
+            assert_eq!(*error.kind(), kind, "{name}");
+            assert_eq!(counts(&under).await, (1, 1), "{name}");
+            let after = manager.resolve(&laptop).await.unwrap();
+            assert_eq!((after.workspace, after.how), (before.clone(), Resolution::Found), "{name}: {kind:?}");
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use agent_core::{
     Error, ErrorKind, RawJson, Reason, Result, Session, SessionState, SessionStore, Storage, ToolOutcome,
     async_trait,
 };
-use runtime_common::{agent_with, calls, check_log, device, read, said, storages};
+use runtime_common::{agent_with, all_storages, calls, check_log, device, read, said, storages};
 
 fn json(text: &str) -> RawJson {
     RawJson::parse(text).unwrap()
@@ -161,14 +161,35 @@ async fn a37_hooks_are_called_and_isolated() {
             Err(Error::new(ErrorKind::Provider, "bad hook"))
         }
     }
-    for (name, storage) in storages() {
-        let tools = Arc::new(Tools::default());
+    /// Says when it is called.
+    #[derive(Debug)]
+    struct Loud(&'static str, Arc<Mutex<Vec<String>>>);
+    #[async_trait]
+    impl Plugin for Loud {
+        fn name(&self) -> &str {
+            self.0
+        }
+        async fn before_run(&self, _: &Session) -> Result<()> {
+            self.1.lock().unwrap().push(format!("{} before", self.0));
+            Ok(())
+        }
+        async fn after_run(&self, _: &Session, _: &RunReport) -> Result<()> {
+            self.1.lock().unwrap().push(format!("{} after", self.0));
+            Ok(())
+        }
+    }
+    for (name, storage) in all_storages().await {
+        let (tools, heard) = (Arc::new(Tools::default()), Arc::new(Mutex::default()));
+        let loud = |name| Arc::new(Loud(name, Arc::clone(&heard))) as _;
         let model = ScriptedProvider::new([Turn::new().text("hi")]);
-        let plugins = [Arc::new(Bad) as _, tools.clone() as _];
+        // Not in the order of their names, and with one that fails between them.
+        let plugins = [loud("z"), Arc::new(Bad) as _, loud("a"), tools.clone() as _, loud("m")];
         let agent = agent_with(&storage, model, Config::default(), plugins);
         let chat = agent.open(&device("laptop")).await.unwrap();
         read(chat.prompt("go").await.unwrap()).await;
         assert_eq!(*tools.hooks.lock().unwrap(), ["before running", "after idle hi"], "{name}");
+        let order = ["z before", "a before", "m before", "z after", "a after", "m after"];
+        assert_eq!(*heard.lock().unwrap(), order, "{name}: in the order of registration");
     }
 }
 

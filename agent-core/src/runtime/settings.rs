@@ -137,7 +137,7 @@ impl SessionHandle {
             match self.say(&now, opening(&shared, &now)?).await {
                 // Another host was first.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
-                    drop(self.refresh().await?)
+                    self.refresh().await?;
                 }
                 other => other?,
             }

@@ -167,6 +167,7 @@ struct Inner {
     commits_down: AtomicUsize,
     answers_lost: AtomicUsize,
     puts_down: AtomicUsize,
+    load_down: Mutex<Option<ErrorKind>>,
     pulses_down: AtomicUsize,
     beats_down: AtomicBool,
     dead: Mutex<Option<Epoch>>,
@@ -182,6 +183,7 @@ impl Faulty {
             commits_down: AtomicUsize::new(0),
             answers_lost: AtomicUsize::new(0),
             puts_down: AtomicUsize::new(0),
+            load_down: Mutex::default(),
             pulses_down: AtomicUsize::new(0),
             beats_down: AtomicBool::new(false),
             dead: Mutex::new(None),
@@ -209,6 +211,11 @@ impl Faulty {
     /// The next so many puts of a workspace fail.
     pub(crate) fn fail_puts(&self, count: usize) {
         self.0.puts_down.store(count, Ordering::SeqCst);
+    }
+
+    /// The next load of a workspace fails like this.
+    pub(crate) fn fail_load(&self, kind: ErrorKind) {
+        *self.0.load_down.lock().unwrap() = Some(kind);
     }
 
     /// Holders cannot be looked at, the next so many times.
@@ -309,6 +316,10 @@ impl SessionStore for Faulty {
 #[async_trait]
 impl WorkspaceStore for Faulty {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let failed = self.0.load_down.lock().unwrap().take();
+        if let Some(kind) = failed {
+            return Err(Error::new(kind, "it cannot be read, says the test"));
+        }
         self.0.under.workspaces.load(id).await
     }
 

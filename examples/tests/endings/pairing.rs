@@ -214,7 +214,7 @@ impl Life<'_> {
 async fn live(storage: &Storage, seed: u64, steps: usize) {
     let effects = Effects::seeded(seed, Timestamp::from_micros(1_771_151_400_000_000));
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         new = new.with(&Patch::new().keep(Keep::Text));
     }
     let now = storage.sessions.create(&effects, new).await.unwrap();
