@@ -315,6 +315,10 @@ impl SessionStore for Meanwhile {
         self.inner.pulse(id, epoch).await
     }
 
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.inner.check().await
+    }
+
     async fn rebuild(&self) -> Result<u64> {
         self.inner.rebuild().await
     }

@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Epoch,
-    EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session, SessionId,
-    SessionQuery, SessionStore, SessionSummary, Step, Storage, Timestamp, Workspace, WorkspaceId,
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
+    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session,
+    SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, Timestamp, Workspace, WorkspaceId,
     WorkspaceQuery, WorkspaceStore, async_trait,
 };
 
@@ -206,6 +206,11 @@ impl SessionStore for Recorded {
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let what = format!("pulse session {} epoch {epoch}", short(id));
         self.call(what, self.inner.sessions.pulse(id, epoch), |pulse| format!("{pulse:?}")).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.call("check the store".to_owned(), self.inner.sessions.check(), |found| format!("{found:?}"))
+            .await
     }
 
     async fn rebuild(&self) -> Result<u64> {

@@ -6,10 +6,10 @@ use agent_core::page::Damaged;
 use agent_core::{CommitId, Error, ErrorKind, EventPage, ReadEvents, Result, SessionId};
 
 use crate::env::held;
-use crate::error::failed;
+use crate::error::{corrupt, failed};
 use crate::io::{IoFile, OpenMode};
 use crate::log::{Backward, Forward, seq_of};
-use crate::record::Bad;
+use crate::record::{Bad, NO_COMMIT};
 use crate::sessions::not_found;
 use crate::tenant::{Cell, Tenant};
 use crate::{layout, place};
@@ -54,7 +54,7 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !searched => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(crate::error::corrupt(&log, "is missing").with_source(error));
+                return Err(corrupt(&log, "is missing").with_source(error));
             }
             Err(error) => return Err(failed("open", &log, error)),
         }
@@ -121,7 +121,14 @@ impl Log<'_> {
                 _ => {}
             }
         };
-        if end < len && purged()? { Ok(len) } else { Ok(end) }
+        if (end < len || end == 0) && purged()? {
+            return Ok(len);
+        }
+        if end == 0 {
+            // Made whole before it got its name: nothing is not what it holds.
+            return Err(corrupt(self.path, NO_COMMIT));
+        }
+        Ok(end)
     }
 
     // --- pages --------------------------------------------------------------------------------------------------

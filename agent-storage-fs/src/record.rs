@@ -18,6 +18,9 @@ const SNAPSHOT_FORMAT: i64 = 1;
 /// The format of tombstones.
 const TOMBSTONE_FORMAT: i64 = 1;
 
+/// What is wrong with a log that has nothing in it.
+pub(crate) const NO_COMMIT: &str = "holds no whole commit, though a session has at least its first";
+
 /// A session as its folder shows it.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -163,7 +166,7 @@ pub(crate) fn load_open(env: &Env, folder: &Path, id: SessionId, file: &dyn IoFi
     let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(record), offset));
     let folded = fold(file, &log, id, record, from, stat.len)?;
     let Some(record) = folded.record else {
-        return Err(corrupt(&log, "holds no whole commit, though a session has at least its first"));
+        return Err(corrupt(&log, NO_COMMIT));
     };
     Ok(Loaded { record, end: folded.end, stat, snapshot: from, bad: folded.bad, purged: false })
 }

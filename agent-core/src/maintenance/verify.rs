@@ -94,8 +94,8 @@ impl Storage {
     /// Reads all that the tenant has, and says what is wrong with it. Writes nothing.
     ///
     /// Every record, configuration and event is read, so that each of the store's own checksums is checked; every
-    /// session's record and its place in the list are compared with what its log folds into; and what is named must be
-    /// there. Others may write meanwhile: what they change is no finding. `progress` is called after each object.
+    /// session's record and its place in the list are compared with what its log folds into; what is named must be there;
+    /// and the store [checks](crate::SessionStore::check) its own structures. Others may write meanwhile: what they change is no finding. `progress` is called after each object.
     ///
     /// A page of events is in memory at a time, and one finding for each thing that is wrong.
     ///
@@ -106,6 +106,8 @@ impl Storage {
     pub async fn verify(&self, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
         let mut verifier =
             Verifier { storage: self, workspaces: HashMap::new(), so_far: Verification::default(), progress };
+        let own = self.sessions.check().await?;
+        verifier.so_far.damaged(&own);
         verifier.all_workspaces().await?;
         verifier.all_bindings().await?;
         verifier.all_sessions().await?;

@@ -116,6 +116,14 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         Ok(0)
     }
 
+    /// What the store finds wrong with how it keeps things, where reading them all would not tell: an index without an
+    /// entry, a page that is linked to none. Writes nothing; may read the whole store.
+    ///
+    /// As provided it finds nothing.
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        Ok(Vec::new())
+    }
+
     /// What this store promises.
     fn capabilities(&self) -> Capabilities;
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::{
-    Capabilities, Commit, Committed, Epoch, Error, ErrorKind, EventPage, EventType, NewEvent, Page, Pulse,
-    Purge, Purged, ReadEvents, Result, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary,
-    Step, Storage, WriteOutcome, async_trait,
+    Capabilities, Commit, Committed, Damaged, Epoch, Error, ErrorKind, EventPage, EventType, NewEvent, Page,
+    Pulse, Purge, Purged, ReadEvents, Result, Seq, Session, SessionId, SessionQuery, SessionStore,
+    SessionSummary, Step, Storage, WriteOutcome, async_trait,
 };
 
 /// A session store that dies: from some call on nothing gets through any more.
@@ -110,6 +110,10 @@ impl SessionStore for Dying {
 
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         unless_dead!(self, self.under.pulse(id, epoch))
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        unless_dead!(self, self.under.check())
     }
 
     async fn rebuild(&self) -> Result<u64> {

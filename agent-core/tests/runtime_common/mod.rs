@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use agent_core::runtime::{AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, Run, RunReport, Update};
 use agent_core::{
-    Body, Capabilities, Commit, Committed, ContentHash, DeviceId, Epoch, Error, ErrorKind, Event, EventPage,
-    Expect, MemoryStore, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session,
+    Body, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId, Epoch, Error, ErrorKind, Event,
+    EventPage, Expect, MemoryStore, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session,
     SessionHandle, SessionId, SessionQuery, SessionStore, SessionStoreExt, SessionSummary, Storage,
     Timestamp, ToolResult, ToolUse, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome,
     async_trait,
@@ -298,6 +298,10 @@ impl SessionStore for Faulty {
         down(&self.0.pulses_down)?;
         let pulse = self.0.under.sessions.pulse(id, epoch).await?;
         Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.0.under.sessions.check().await
     }
 
     async fn rebuild(&self) -> Result<u64> {

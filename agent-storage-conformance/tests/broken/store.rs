@@ -616,6 +616,10 @@ impl SessionStore for Handle {
         Ok(pulse)
     }
 
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.store.check().await
+    }
+
     async fn rebuild(&self) -> Result<u64> {
         self.shared.derived_removed.store(self.is(Fault::RebuildEmptiesTheLists), Ordering::SeqCst);
         self.store.rebuild().await

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Epoch,
-    Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq,
-    Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, Timestamp, Workspace,
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
+    Epoch, Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision,
+    Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, Timestamp, Workspace,
     WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait,
 };
 use futures::future::BoxFuture;
@@ -125,6 +125,10 @@ impl SessionStore for Cutting {
 
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         self.call(self.0.under.sessions.pulse(id, epoch)).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.call(self.0.under.sessions.check()).await
     }
 
     async fn rebuild(&self) -> Result<u64> {

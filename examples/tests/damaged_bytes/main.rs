@@ -1,0 +1,205 @@
+//! Any byte of a store changed, cut off or zeroed: each answer is what it was, or says that something is damaged, or is
+//! found to be wrong by `verify`; nothing panics, and nothing reads on and on.
+//!
+//! `AGENT_STORAGE_DAMAGES=all` damages every byte, in three ways; a number damages so many of each file, other ones with
+//! each run; `AGENT_STORAGE_SEED` repeats a run.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod answers;
+mod fixture;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agent_core::{Effects, Storage};
+use answers::{Answers, Verdict};
+use fixture::{Fixture, Guard, Kind, Names};
+
+/// How many damages to each file of a store are tried, unless told.
+const TRIES: usize = 120;
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// One damage to one file.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    /// One bit is another.
+    Flip { at: usize, bit: u8 },
+    /// The file ends here.
+    Cut { at: usize },
+    /// So many bytes are zero.
+    Zero { at: usize, bytes: usize },
+}
+
+impl Damage {
+    fn apply(self, sound: &[u8]) -> Vec<u8> {
+        let mut bytes = sound.to_vec();
+        match self {
+            Self::Flip { at, bit } => bytes[at] ^= 1 << bit,
+            Self::Cut { at } => bytes.truncate(at),
+            Self::Zero { at, bytes: many } => {
+                let end = bytes.len().min(at + many);
+                bytes[at..end].fill(0);
+            }
+        }
+        bytes
+    }
+
+    /// The first byte that may be another.
+    pub(crate) fn first(self) -> usize {
+        match self {
+            Self::Flip { at, .. } | Self::Cut { at } | Self::Zero { at, .. } => at,
+        }
+    }
+
+    /// The end of what may be another, in a file of so many bytes.
+    pub(crate) fn end(self, len: usize) -> usize {
+        match self {
+            Self::Flip { at, .. } => at + 1,
+            Self::Cut { .. } => len,
+            Self::Zero { at, bytes } => len.min(at + bytes),
+        }
+    }
+
+    /// Of every byte, or of some: a flipped bit, a cut, zeros.
+    fn all(len: usize, effects: &Effects) -> Vec<Self> {
+        let random = |below: usize| (effects.random_u64() % below.max(1) as u64) as usize;
+        let of = |at: usize, what: usize| match what {
+            0 => Self::Cut { at },
+            1 => Self::Zero { at, bytes: [1, 16, 512][random(3)] },
+            _ => Self::Flip { at, bit: random(8) as u8 },
+        };
+        let told = std::env::var("AGENT_STORAGE_DAMAGES").unwrap_or_default();
+        if told == "all" {
+            return (0..len).flat_map(|at| [of(at, 0), of(at, 1), of(at, 2)]).collect();
+        }
+        let tries = told.parse().unwrap_or(TRIES);
+        (0..tries.min(len * 3)).map(|_| of(random(len), random(6))).collect()
+    }
+}
+
+/// What became of all damages to the files of one name.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Each answer was as before.
+    same: usize,
+    /// Damage was named.
+    named: usize,
+    /// The last commit was taken for one that never ended.
+    earlier: usize,
+    /// It was taken for what somebody wrote there.
+    edited: usize,
+    /// An answer was another, and `verify` found it.
+    found: usize,
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The answers of a store, or that it could not be opened, and why.
+async fn ask(kind: Kind, folder: &Path, names: &Names) -> (Option<Storage>, Answers) {
+    match kind.open(folder).await {
+        Ok(storage) => {
+            let answers = Answers::of(&storage, names).await;
+            (Some(storage), answers)
+        }
+        Err(error) => (None, Answers::refused(&error)),
+    }
+}
+
+async fn any_byte(kind: Kind) {
+    let seed = std::env::var("AGENT_STORAGE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| Effects::default().random_u64());
+    let effects = Effects::seeded(seed, Effects::default().now());
+    eprintln!("AGENT_STORAGE_SEED={seed}");
+    let site = tempfile::tempdir().unwrap();
+    let fixture = Fixture::make(kind, &site.path().join("sound")).await;
+    let (_, sound) = ask(kind, &fixture.folder, &fixture.names).await;
+    let mut tallies = BTreeMap::<String, Tally>::new();
+    // Those beside a database come and go with who looks at it.
+    for path in files(&fixture.folder).into_iter().filter(|path| path.exists()) {
+        let name = path.strip_prefix(&fixture.folder).unwrap();
+        let guard = fixture.guard(name);
+        if guard == Guard::Unread {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let tally = tallies.entry(name.file_name().unwrap().to_string_lossy().into_owned()).or_default();
+        for damage in Damage::all(bytes.len(), &effects) {
+            let damaged = damage.apply(&bytes);
+            if damaged == bytes {
+                continue;
+            }
+            let what = || format!("AGENT_STORAGE_SEED={seed}, {}: {damage:?}", name.display());
+            let folder = site.path().join("damaged");
+            copy(&fixture.folder, &folder);
+            fs::write(folder.join(name), &damaged).unwrap();
+            let (storage, answers) = ask(kind, &folder, &fixture.names).await;
+            match answers.judge(&sound) {
+                Verdict::Same => tally.same += 1,
+                Verdict::Named => tally.named += 1,
+                Verdict::Wrong(_) if guard == Guard::Edited => tally.edited += 1,
+                Verdict::Wrong(wrong) => {
+                    let earlier = fixture.earlier(name, damage, bytes.len());
+                    if earlier.is_some_and(|earlier| !matches!(answers.judge(earlier), Verdict::Wrong(_))) {
+                        tally.earlier += 1;
+                    } else {
+                        let storage = storage.unwrap_or_else(|| panic!("{}: {wrong}", what()));
+                        let seen = storage.verify(|_| ()).await;
+                        let found = seen.as_ref().is_ok_and(|seen| !seen.is_sound());
+                        assert!(found, "{}: {wrong}\n{seen:?}", what());
+                        tally.found += 1;
+                    }
+                }
+            }
+            assert_eq!(PANICS.load(Ordering::SeqCst), 0, "{}", what());
+            fs::remove_dir_all(&folder).unwrap();
+        }
+    }
+    for (name, tally) in &tallies {
+        eprintln!("{name}: {tally:?}");
+    }
+    assert!(tallies.values().any(|tally| tally.named > 0), "damage is named: {tallies:?}");
+}
+
+/// Counts panics, also those of threads that nobody waits for.
+fn count_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        report(info);
+    }));
+}
+
+/// A30, X01, X05: whatever byte of whatever file is damaged, no answer is wrong without `verify` seeing it, and nothing
+/// panics; on files.
+#[tokio::test]
+async fn a30_x01_x05_no_damaged_byte_gives_a_wrong_answer() {
+    count_panics();
+    any_byte(Kind::Files).await;
+}
