@@ -15,8 +15,8 @@ use agent_core::runtime::{
 };
 use agent_core::transcript::ModelMessage;
 use agent_core::{
-    Clock, Effects, ErrorKind, EventType, MemoryStore, NewEvent, ReadEvents, Reason, SessionHandle,
-    SessionState, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, Wake,
+    Clock, Effects, ErrorKind, EventType, MemoryStore, NewEvent, Page, ReadEvents, Reason, Result,
+    SessionHandle, SessionState, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, Wake, async_trait,
 };
 use runtime_common::{all_storages, check_log, device, eventually, read, said};
 
@@ -197,6 +197,50 @@ async fn o14_r01_a_scheduler_looks_after_all_tenants() {
     for (n, chat) in chats.iter().enumerate() {
         assert_eq!(said(chat).await.last().unwrap(), &("agent", format!("to {n}")));
     }
+}
+
+/// Tenants of one store, of whom one cannot be asked.
+#[derive(Debug)]
+struct OneDown(MemoryStore, runtime_common::Faulty);
+
+#[async_trait]
+impl Tenants for OneDown {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        match tenant.as_str() {
+            "tenant-1" => self.1.storage(),
+            _ => self.0.storage(tenant),
+        }
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        Tenants::list(&self.0, after).await
+    }
+}
+
+/// O14, R01: a tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
+/// so.
+#[tokio::test]
+async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
+    let store = MemoryStore::new();
+    let clock = SetClock::new();
+    let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
+    for n in 0..3 {
+        let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
+        open(&agent.rebind(store.storage(&tenant)), "laptop").await.send("hello").await.unwrap();
+    }
+    let down = runtime_common::Faulty::new(store.storage(&"tenant-1".parse().unwrap()));
+    let scheduler = Scheduler::over(agent.clone(), Arc::new(OneDown(store.clone(), down.clone())));
+    down.fail_lists(usize::MAX);
+    assert_eq!(scheduler.round().await.unwrap().ran, 2);
+    down.fail_lists(0);
+    assert_eq!(scheduler.round().await.unwrap().ran, 1);
+
+    let alone = MemoryStore::new();
+    let tenant: TenantId = "tenant-1".parse().unwrap();
+    open(&agent.rebind(alone.storage(&tenant)), "laptop").await;
+    let scheduler = Scheduler::over(agent, Arc::new(OneDown(alone, down.clone())));
+    down.fail_lists(usize::MAX);
+    assert_eq!(*scheduler.round().await.unwrap_err().kind(), ErrorKind::Full);
 }
 
 /// O12, O27: a holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run

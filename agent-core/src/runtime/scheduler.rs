@@ -203,7 +203,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// Those of the stores' lists.
+    /// Those of the stores' lists; over several tenants, where none of them could be asked.
     pub async fn round(&self) -> Result<Round> {
         let (mut runs, mut round) = (JoinSet::new(), Round::default());
         let looked = self.look(&mut runs).await;
@@ -218,18 +218,26 @@ impl Scheduler {
         let Some(tenants) = &self.0.tenants else {
             return self.look_at(&TenantId::default(), self.0.runtime.clone(), runs).await;
         };
-        let mut after = None;
+        let (mut after, mut seen, mut failed) = (None, false, None);
         loop {
             let page = tenants.list(after.clone()).await?;
             for tenant in &page.items {
                 let runtime = self.0.runtime.rebind(tenants.storage(tenant));
-                self.look_at(tenant, runtime, runs).await?;
+                match self.look_at(tenant, runtime, runs).await {
+                    Ok(()) => seen = true,
+                    // One whose stores cannot be asked keeps nobody from the others.
+                    Err(error) => {
+                        warn!(%tenant, %error, "the scheduler could not look for what is due to a tenant");
+                        failed = Some(error);
+                    }
+                }
             }
             match page.items.last() {
                 Some(last) if page.next.is_some() => after = Some(last.clone()),
-                _ => return Ok(()),
+                _ => break,
             }
         }
+        failed.filter(|_| !seen).map_or(Ok(()), Err)
     }
 
     async fn look_at(

@@ -168,6 +168,7 @@ struct Inner {
     answers_lost: AtomicUsize,
     puts_down: AtomicUsize,
     load_down: Mutex<Option<ErrorKind>>,
+    lists_down: AtomicUsize,
     pulses_down: AtomicUsize,
     beats_down: AtomicBool,
     dead: Mutex<Option<Epoch>>,
@@ -184,6 +185,7 @@ impl Faulty {
             answers_lost: AtomicUsize::new(0),
             puts_down: AtomicUsize::new(0),
             load_down: Mutex::default(),
+            lists_down: AtomicUsize::new(0),
             pulses_down: AtomicUsize::new(0),
             beats_down: AtomicBool::new(false),
             dead: Mutex::new(None),
@@ -216,6 +218,11 @@ impl Faulty {
     /// The next load of a workspace fails like this.
     pub(crate) fn fail_load(&self, kind: ErrorKind) {
         *self.0.load_down.lock().unwrap() = Some(kind);
+    }
+
+    /// The next so many lists of sessions fail.
+    pub(crate) fn fail_lists(&self, count: usize) {
+        self.0.lists_down.store(count, Ordering::SeqCst);
     }
 
     /// Holders cannot be looked at, the next so many times.
@@ -280,6 +287,7 @@ impl SessionStore for Faulty {
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        down(&self.0.lists_down)?;
         self.0.under.sessions.list(query).await
     }
 
