@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use agent_core::{Error, ErrorKind, Result};
-use futures::executor::block_on;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, query, query_scalar};
+use rusqlite::OpenFlags;
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
@@ -16,9 +14,9 @@ use crate::{place, schema};
 
 /// Copies the file to `to`, on a thread of its own.
 pub(crate) async fn back_up(config: &SqliteConfig, to: PathBuf) -> Result<()> {
-    let options = schema::reader(config).pragma("query_only", "OFF");
     let (done, result) = oneshot::channel();
-    let run = move || drop(done.send(block_on(copy(&options, &to))));
+    let config = config.clone();
+    let run = move || drop(done.send(copy(&config, &to)));
     thread::Builder::new().name("agent-sqlite-backup".to_owned()).spawn(run).map_err(|source| {
         Error::new(ErrorKind::Unavailable, "the system gives no thread to back up with; try again")
             .with_source(source)
@@ -27,7 +25,7 @@ pub(crate) async fn back_up(config: &SqliteConfig, to: PathBuf) -> Result<()> {
 }
 
 /// Copies under another name, checks the copy, has the disk take it, and only then gives it its name.
-async fn copy(options: &SqliteConnectOptions, to: &Path) -> Result<()> {
+fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
     let taken = || {
         Error::new(
             ErrorKind::InvalidInput,
@@ -38,7 +36,7 @@ async fn copy(options: &SqliteConnectOptions, to: &Path) -> Result<()> {
         return Err(taken());
     }
     let part = to.with_added_extension("part");
-    let result = fill(options, &part).await.and_then(|()| {
+    let result = fill(config, &part).and_then(|()| {
         // A hard link never replaces what is there.
         fs::hard_link(&part, to).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => taken(),
@@ -52,29 +50,22 @@ async fn copy(options: &SqliteConnectOptions, to: &Path) -> Result<()> {
     sync_folder(to)
 }
 
-async fn fill(options: &SqliteConnectOptions, part: &Path) -> Result<()> {
+fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
     let name = part.to_str().ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, "the path of the copy must be text; name another")
     })?;
     // SQLite fills an empty file that is there, and so keeps its mode.
     place::make_file(part).map_err(|error| place::failed("make the file", part, error))?;
-    let doing = "copy the database";
-    let mut conn = options.connect().await.map_err(|error| failed(doing, error))?;
-    query("VACUUM INTO ?")
-        .bind(name.to_owned())
-        .execute(&mut conn)
-        .await
-        .map_err(|error| failed(doing, error))?;
-    let mut copy = SqliteConnectOptions::new()
-        .filename(part)
-        .read_only(true)
-        .disable_statement_logging()
-        .connect()
-        .await
+    schema::connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .and_then(|conn| {
+            conn.busy_timeout(config.busy_timeout)?;
+            conn.execute("VACUUM INTO ?", [name])
+        })
+        .map_err(|error| failed("copy the database", error))?;
+    let copy = schema::connect(part, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|error| failed("open the copy", error))?;
-    let verdict: String = query_scalar("PRAGMA quick_check(1)")
-        .fetch_one(&mut copy)
-        .await
+    let verdict: String = copy
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
         .map_err(|error| failed("check the copy", error))?;
     if verdict != "ok" {
         return Err(Error::new(

@@ -8,7 +8,7 @@ pub(crate) enum Fault {
     /// The request itself is at fault, and nothing was written for it; the rest of its group goes on.
     Refused(Error),
     /// SQLite failed; nobody knows what the transaction holds, so that all of it is rolled back.
-    Sql(sqlx::Error),
+    Sql(rusqlite::Error),
 }
 
 impl From<Error> for Fault {
@@ -17,8 +17,8 @@ impl From<Error> for Fault {
     }
 }
 
-impl From<sqlx::Error> for Fault {
-    fn from(error: sqlx::Error) -> Self {
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
@@ -27,22 +27,22 @@ impl From<sqlx::Error> for Fault {
 pub(crate) type Step<T> = Result<T, Fault>;
 
 /// SQLite's primary result code, where the error is one of SQLite's.
-fn code(error: &sqlx::Error) -> Option<u32> {
-    error.as_database_error()?.code()?.parse::<u32>().ok().map(|code| code & 0xff)
+fn code(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code & 0xff)
 }
 
 /// Whether another connection holds the lock that was asked for.
-pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(code(error), Some(5 | 6))
 }
 
 /// Whether the input or output below SQLite failed, so that a failed COMMIT may be on the disk all the same.
-pub(crate) fn is_io(error: &sqlx::Error) -> bool {
-    !matches!(error, sqlx::Error::Database(_)) || code(error) == Some(10)
+pub(crate) fn is_io(error: &rusqlite::Error) -> bool {
+    matches!(code(error), None | Some(10))
 }
 
 /// The error for what SQLite reports: `cannot <doing>: <what to do>`.
-pub(crate) fn failed(doing: &str, source: sqlx::Error) -> Error {
+pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
     let (kind, remedy) = match code(&source) {
         Some(5 | 6) => return busy(doing),
         Some(3 | 23) => {
@@ -66,9 +66,6 @@ pub(crate) fn failed(doing: &str, source: sqlx::Error) -> Error {
         ),
         Some(13) => (ErrorKind::Full, "no space is left; make room, then try again"),
         Some(18) => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
-        None if matches!(source, sqlx::Error::WorkerCrashed) => {
-            (ErrorKind::Poisoned, "the connection ended unexpectedly; open the store again")
-        }
         _ => (ErrorKind::Unavailable, "SQLite reported an error; try again, and look at the source of this"),
     };
     Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)

@@ -40,7 +40,6 @@
 //! go on. Made with mode 0600.
 
 mod backup;
-mod batch;
 mod bindings;
 mod config;
 mod error;
@@ -54,6 +53,7 @@ mod rebuild;
 mod request;
 mod rows;
 mod schema;
+mod session_rows;
 mod sessions;
 mod store;
 mod wait;

@@ -1,20 +1,12 @@
 //! Lists of sessions: each query walks one index in its order, and reads no more than its page.
 
 use agent_core::page::PAGE_MAX;
-use agent_core::{Cursor, Page, Result, SessionId, SessionQuery, SessionState, SessionSummary, Timestamp};
-use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, query, query_scalar};
+use agent_core::{Cursor, Page, SessionId, SessionQuery, SessionState, SessionSummary, TenantId, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Params, Row, params_from_iter};
 
 use crate::error::Step;
-use crate::rows::{checksum, int, number, text};
-
-/// A value that a query's text leaves open.
-#[derive(Clone, Debug)]
-enum Value {
-    Text(String),
-    Int(i64),
-}
+use crate::rows::{checksum, each, first_number, int, number, text};
 
 /// The text of a query with its values, in order. All text comes from this crate; whatever a caller gave is a value.
 #[derive(Clone, Debug, Default)]
@@ -37,28 +29,12 @@ impl Sql {
 
     fn int(&mut self, value: i64) -> &mut Self {
         self.text.push('?');
-        self.values.push(Value::Int(value));
+        self.values.push(Value::Integer(value));
         self
     }
 
-    /// The text, as SQLite gets it.
-    #[cfg(test)]
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    fn query<'q>(&self) -> Query<'q, Sqlite, SqliteArguments> {
-        self.bind(query(AssertSqlSafe(self.text.clone())))
-    }
-
-    pub(crate) fn bind<'q>(
-        &self,
-        query: Query<'q, Sqlite, SqliteArguments>,
-    ) -> Query<'q, Sqlite, SqliteArguments> {
-        self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text.clone()),
-            Value::Int(number) => query.bind(*number),
-        })
+    pub(crate) fn values(&self) -> impl Params {
+        params_from_iter(&self.values)
     }
 }
 
@@ -219,36 +195,40 @@ pub(crate) struct Listed {
 }
 
 /// A page of sessions.
-pub(crate) async fn sessions(
-    conn: &mut SqliteConnection,
-    tenant: &str,
-    query: &SessionQuery,
-) -> Step<Listed> {
+pub(crate) fn sessions(conn: &Connection, tenant: &str, query: &SessionQuery) -> Step<Listed> {
     let print = query.fingerprint();
     let after = query.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
-    let mut rows = sql(tenant, query, after, false).query().fetch_all(&mut *conn).await?;
     let limit = query.limit.clamp(1, PAGE_MAX);
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    let mut listed = Listed::default();
-    let mut last = None;
-    for row in &rows {
-        let Some(id) = text(row, 1)?.and_then(|id| id.parse::<SessionId>().ok()) else { continue };
-        last = Some(Cursor::after_recent(print, Timestamp::from_micros(number(row, 0)?), id));
+    let (mut listed, mut last, mut count) = (Listed::default(), None, 0);
+    let wanted = sql(tenant, query, after, false);
+    each(conn, &wanted.text, wanted.values(), |row| {
+        count += 1;
+        let Some(id) = text(row, 1)?.and_then(|id| id.parse::<SessionId>().ok()).filter(|_| count <= limit)
+        else {
+            return Ok(());
+        };
+        last = Some((Timestamp::from_micros(number(row, 0)?), id));
         match summary(row, 2, tenant, id)? {
             Some(summary) => listed.page.items.push(summary),
             None => listed.broken.push(id),
         }
-    }
-    listed.page.next = last.filter(|_| more);
+        Ok(())
+    })?;
+    listed.page.next = last.filter(|_| count > limit).map(|(at, id)| Cursor::after_recent(print, at, id));
     if query.with_total {
-        let row = sql(tenant, query, None, true).query().fetch_one(&mut *conn).await?;
-        listed.page.total = Some(u64::try_from(number(&row, 0)?).unwrap_or(0));
+        let all = sql(tenant, query, None, true);
+        let total = first_number(conn, &all.text, all.values())?;
+        listed.page.total = Some(u64::try_from(total.unwrap_or(0)).unwrap_or(0));
     }
     Ok(listed)
 }
 
-fn summary(row: &SqliteRow, at: usize, tenant: &str, id: SessionId) -> sqlx::Result<Option<SessionSummary>> {
+fn summary(
+    row: &Row<'_>,
+    at: usize,
+    tenant: &str,
+    id: SessionId,
+) -> rusqlite::Result<Option<SessionSummary>> {
     let Some(json) = text(row, at + 1)? else { return Ok(None) };
     if checksum(&[tenant, &id.to_string(), json]) != number(row, at)? {
         return Ok(None);
@@ -257,21 +237,22 @@ fn summary(row: &SqliteRow, at: usize, tenant: &str, id: SessionId) -> sqlx::Res
 }
 
 /// The tenants that hold anything: one step along an index for each.
-pub(crate) async fn tenants(conn: &mut SqliteConnection, after: &str) -> Result<Vec<String>, sqlx::Error> {
+pub(crate) fn tenants(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
     let steps = |table: &str| {
         format!(
-            "SELECT n FROM (WITH RECURSIVE t (n) AS (SELECT (SELECT min(tenant) FROM {table} WHERE tenant > ?) \
+            "SELECT n FROM (WITH RECURSIVE t (n) AS (SELECT (SELECT min(tenant) FROM {table} WHERE tenant > ?1) \
              UNION ALL SELECT (SELECT min(tenant) FROM {table} WHERE tenant > n) FROM t WHERE n IS NOT NULL) \
              SELECT n FROM t WHERE n IS NOT NULL)"
         )
     };
-    let tables = ["logs", "tombstones", "workspaces", "bindings"];
-    let sql = tables.map(steps).join(" UNION ");
-    let mut names = query_scalar(AssertSqlSafe(sql));
-    for _ in tables {
-        names = names.bind(after.to_owned());
-    }
-    names.fetch_all(conn).await
+    let sql = ["logs", "tombstones", "workspaces", "bindings"].map(steps).join(" UNION ");
+    let mut found = Vec::new();
+    each(conn, &sql, [after], |row| {
+        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
+        Ok(())
+    })?;
+    found.sort();
+    Ok(found)
 }
 
 #[cfg(test)]

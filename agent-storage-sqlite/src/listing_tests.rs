@@ -1,16 +1,21 @@
 //! That each list walks an index: SQLite's own plans.
 
-use agent_core::{Actor, Role, WorkspaceId};
-use sqlx::{Row, query};
-
 use super::*;
 use crate::{SqliteConfig, reading, schema};
+use agent_core::{Actor, Role, WorkspaceId};
 
-async fn plan(conn: &mut SqliteConnection, sql: &str, bind: Option<&Sql>) -> Vec<String> {
-    let explain = query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
-    let explain = bind
-        .map_or_else(|| query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))), |sql| sql.bind(explain));
-    explain.fetch_all(conn).await.unwrap().iter().map(|row| row.get::<String, _>(3)).collect()
+/// What is left open in the text is NULL where no values are given.
+fn plan(conn: &Connection, sql: &str, values: Option<&Sql>) -> Vec<String> {
+    let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    for (n, value) in (1..).zip(values.iter().flat_map(|sql| &sql.values)) {
+        explain.raw_bind_parameter(n, value).unwrap();
+    }
+    let mut rows = explain.raw_query();
+    let mut lines = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        lines.push(row.get(3).unwrap());
+    }
+    lines
 }
 
 fn assert_walks(sql: &str, plan: &[String]) {
@@ -30,10 +35,10 @@ fn assert_walks(sql: &str, plan: &[String]) {
 
 /// R15, R20, N15, X04: lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
 /// reads of a log walk an index in order: no plan holds a scan or a sort.
-#[tokio::test]
-async fn r20_n15_x04_every_list_walks_an_index() {
+#[test]
+fn r20_n15_x04_every_list_walks_an_index() {
     let folder = tempfile::tempdir().unwrap();
-    let mut conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).await.unwrap();
+    let conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).unwrap();
     let id: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
     let alice = Actor::named(Role::User, "alice").unwrap();
     let workspace = WorkspaceId::DEFAULT;
@@ -56,25 +61,25 @@ async fn r20_n15_x04_every_list_walks_an_index() {
     for query in &queries {
         for after in [None, Some((Timestamp::UNIX_EPOCH, id))] {
             let sql = sql("default", query, after, false);
-            let plan = plan(&mut conn, sql.text(), Some(&sql)).await;
-            assert_walks(sql.text(), &plan);
+            let plan = plan(&conn, &sql.text, Some(&sql));
+            assert_walks(&sql.text, &plan);
         }
         let total = sql("default", query, None, true);
-        let plan = plan(&mut conn, total.text(), Some(&total)).await;
+        let plan = plan(&conn, &total.text, Some(&total));
         assert!(
             plan.iter().all(|line| !line.contains("SCAN s") && !line.contains("TEMP B-TREE")),
             "{plan:#?}"
         );
     }
     for sql in [reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST] {
-        let plan = plan(&mut conn, sql, None).await;
+        let plan = plan(&conn, sql, None);
         let outer = |line: &String| !line.starts_with("SCAN (subquery");
         let plan: Vec<_> = plan.into_iter().filter(outer).collect();
         assert_walks(sql, &plan);
     }
     // The check sees a sort and a scan where there is one.
-    let sort = plan(&mut conn, "SELECT id FROM sessions WHERE tenant = 'a' ORDER BY title", None).await;
+    let sort = plan(&conn, "SELECT id FROM sessions WHERE tenant = 'a' ORDER BY title", None);
     assert!(sort.iter().any(|line| line.contains("TEMP B-TREE")), "{sort:#?}");
-    let scan = plan(&mut conn, "SELECT title FROM sessions", None).await;
+    let scan = plan(&conn, "SELECT title FROM sessions", None);
     assert!(scan.iter().any(|line| line.contains("SCAN")), "{scan:#?}");
 }

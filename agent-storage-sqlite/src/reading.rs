@@ -5,13 +5,12 @@ use std::path::Path;
 use agent_core::{
     Damaged, Epoch, Error, ErrorKind, Event, EventPage, Pulse, ReadEvents, Seq, Session, SessionId,
 };
-use futures::TryStreamExt;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{query, query_scalar};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::error::Step;
 use crate::holder::is_dead;
-use crate::rows::{int, number, optional, seq, text};
+use crate::rows::{first, first_number, int, number, optional, seq, text};
 use crate::sessions::{event, no_session, record};
 
 /// What a read found of a session's record.
@@ -24,71 +23,50 @@ pub(crate) enum Found<T> {
 }
 
 /// The session's record.
-pub(crate) async fn load(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Session>> {
-    let row = query(
-        "SELECT record, record_crc FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?",
-    )
-    .bind(tenant.to_owned())
-    .bind(id.to_string())
-    .fetch_optional(&mut *conn)
-    .await?;
-    match row {
-        Some(row) => Ok(record(&row, 0, tenant, id)?.map_or(Found::Broken, Found::Whole)),
-        None => absent(conn, tenant, id).await,
+pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Session>> {
+    let sql = "SELECT record, record_crc FROM logs JOIN sessions USING (log) \
+        WHERE logs.tenant = ? AND session = ?";
+    match first(conn, sql, params![tenant, id.to_string()], |row| Ok(record(row, 0, tenant, id)?))? {
+        Some(session) => Ok(session.map_or(Found::Broken, Found::Whole)),
+        None => absent(conn, tenant, id),
     }
 }
 
 /// The session's head.
-pub(crate) async fn head(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<Seq>> {
-    let head: Option<i64> =
-        query_scalar("SELECT head FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?")
-            .bind(tenant.to_owned())
-            .bind(id.to_string())
-            .fetch_optional(&mut *conn)
-            .await?;
-    match head {
+pub(crate) fn head(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Seq>> {
+    let sql = "SELECT head FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
+    match first_number(conn, sql, params![tenant, id.to_string()])? {
         Some(head) => Ok(Found::Whole(seq(head))),
-        None => absent(conn, tenant, id).await,
+        None => absent(conn, tenant, id),
     }
 }
 
 /// Signs of life of whoever holds the session's lease; dead where the lease is of that epoch and its holder's lock is
 /// free.
-pub(crate) async fn pulse(
-    conn: &mut SqliteConnection,
+pub(crate) fn pulse(
+    conn: &Connection,
     database: &Path,
     tenant: &str,
     id: SessionId,
     epoch: Epoch,
 ) -> Step<Found<Pulse>> {
-    let row = query(
-        "SELECT (SELECT beat FROM beats WHERE log = sessions.log), epoch, holder \
-         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?",
-    )
-    .bind(tenant.to_owned())
-    .bind(id.to_string())
-    .fetch_optional(&mut *conn)
-    .await?;
-    let Some(row) = row else { return absent(conn, tenant, id).await };
-    let held = optional(&row, 1)?;
-    let beat = seq(optional(&row, 0)?.unwrap_or(0)).get();
-    let holder = text(&row, 2)?.filter(|_| held == Some(int(epoch.get())));
-    Ok(Found::Whole(Pulse::new(beat, holder.is_some_and(|name| is_dead(database, name)))))
+    let sql = "SELECT (SELECT beat FROM beats WHERE log = sessions.log), epoch, holder \
+        FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
+    let found = first(conn, sql, params![tenant, id.to_string()], |row| {
+        let held = optional(row, 1)?;
+        let beat = seq(optional(row, 0)?.unwrap_or(0)).get();
+        let holder = text(row, 2)?.filter(|_| held == Some(int(epoch.get())));
+        Ok(Pulse::new(beat, holder.is_some_and(|name| is_dead(database, name))))
+    })?;
+    found.map_or_else(|| absent(conn, tenant, id), |pulse| Ok(Found::Whole(pulse)))
 }
 
 /// Of a session without a record: whether there is a log or a tombstone.
-async fn absent<T>(conn: &mut SqliteConnection, tenant: &str, id: SessionId) -> Step<Found<T>> {
-    let left: bool = query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM logs JOIN events USING (log) WHERE tenant = ? AND session = ?) \
-         OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ? AND session = ?)",
-    )
-    .bind(tenant.to_owned())
-    .bind(id.to_string())
-    .bind(tenant.to_owned())
-    .bind(id.to_string())
-    .fetch_one(conn)
-    .await?;
-    if left { Ok(Found::Broken) } else { Err(no_session(id).into()) }
+fn absent<T>(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<T>> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM logs JOIN events USING (log) WHERE tenant = ?1 AND session = ?2) \
+        OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1 AND session = ?2)";
+    let left = first_number(conn, sql, params![tenant, id.to_string()])?;
+    if left == Some(1) { Ok(Found::Broken) } else { Err(no_session(id).into()) }
 }
 
 /// The first row tells of the session, the others are its events.
@@ -96,21 +74,21 @@ macro_rules! read_sql {
     ($kinds:literal, $order:literal) => {
         concat!(
             "SELECT NULL, NULL, NULL, head, base, kept FROM logs JOIN sessions USING (log) \
-             WHERE logs.tenant = ? AND session = ? UNION ALL SELECT * FROM (\
+             WHERE logs.tenant = ?1 AND session = ?2 UNION ALL SELECT * FROM (\
              SELECT seq, crc, json, NULL, NULL, NULL FROM events \
-             WHERE log = (SELECT log FROM logs WHERE tenant = ? AND session = ?) AND seq > ? AND seq < ?",
+             WHERE log = (SELECT log FROM logs WHERE tenant = ?1 AND session = ?2) AND seq > ?3 AND seq < ?4",
             $kinds,
             " ORDER BY seq",
             $order,
-            " LIMIT ?)"
+            " LIMIT ?5)"
         )
     };
 }
 
 pub(crate) const OLDEST: &str = read_sql!("", "");
 pub(crate) const NEWEST: &str = read_sql!("", " DESC");
-const OLDEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?))", "");
-const NEWEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?))", " DESC");
+const OLDEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", "");
+const NEWEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", " DESC");
 
 /// Where a session's own log begins and ends: the first number and the last that there should be.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +98,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(row: &SqliteRow) -> sqlx::Result<Self> {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         let (head, base) = (seq(number(row, 3)?), seq(number(row, 4)?));
         let last = optional(row, 5)?.map_or(head, |kept| seq(kept).min(head));
         Ok(Self { first: base.next(), last })
@@ -128,8 +106,8 @@ impl Extent {
 }
 
 /// A page of the session's own events.
-pub(crate) async fn read(
-    conn: &mut SqliteConnection,
+pub(crate) fn read(
+    conn: &Connection,
     tenant: &str,
     id: SessionId,
     read: &ReadEvents,
@@ -142,26 +120,27 @@ pub(crate) async fn read(
     };
     let name = id.to_string();
     let limit = read.limit.min(agent_core::page::PAGE_MAX);
-    let mut all = query(sql)
-        .bind(tenant.to_owned())
-        .bind(name.clone())
-        .bind(tenant.to_owned())
-        .bind(name.clone())
-        .bind(int(read.after.get()))
-        .bind(read.before.map_or(i64::MAX, |before| int(before.get())));
+    let mut values: Vec<Value> = vec![
+        tenant.to_owned().into(),
+        name.clone().into(),
+        int(read.after.get()).into(),
+        read.before.map_or(i64::MAX, |before| int(before.get())).into(),
+        // One more than asked for tells whether there is another page.
+        int(limit as u64).saturating_add(1).into(),
+    ];
     if !read.kinds.is_empty() {
-        all = all.bind(serde_json::to_string(&read.kinds).unwrap_or_default());
+        values.push(serde_json::to_string(&read.kinds).unwrap_or_default().into());
     }
-    // One more than asked for tells whether there is another page.
-    let mut rows = all.bind(int(limit as u64).saturating_add(1)).fetch(&mut *conn);
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
     let (mut extent, mut events, mut bytes) = (None, Vec::<Event>::new(), 0);
     let (mut bad, mut full) = (None, false);
-    while let Some(row) = rows.try_next().await? {
-        if optional(&row, 0)?.is_none() {
-            extent = Some(Extent::of(&row)?);
+    while let Some(row) = rows.next()? {
+        if optional(row, 0)?.is_none() {
+            extent = Some(Extent::of(row)?);
             continue;
         }
-        let event = match event(&row, 0, tenant, &name)? {
+        let event = match event(row, 0, tenant, &name)? {
             Ok(event) => event,
             Err(error) => {
                 bad = Some(error);
@@ -179,8 +158,7 @@ pub(crate) async fn read(
             break;
         }
     }
-    drop(rows);
-    let Some(extent) = extent else { return absent(conn, tenant, id).await };
+    let Some(extent) = extent else { return absent(conn, tenant, id) };
     if bad.is_none() && !full {
         bad = gap(read, extent, &events, None, &name);
     }

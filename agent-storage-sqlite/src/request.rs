@@ -7,10 +7,9 @@ use agent_core::{
     Commit, Committed, ContentHash, DeviceId, Epoch, Expect, Purge, Purged, Result, Revision, Session,
     SessionId, Timestamp, Trigger, Workspace, WorkspaceId,
 };
-use sqlx::sqlite::SqliteConnection;
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::batch::Batch;
 use crate::error::Step;
 use crate::sessions::{Known, no_session};
 use crate::{bindings, rebuild, sessions, workspaces};
@@ -79,57 +78,53 @@ impl Request {
         }
     }
 
-    /// Carries it out inside the transaction that `conn` is in.
-    pub(crate) async fn run(
+    /// Carries it out inside the transaction that `conn` is in. Where it is refused, it has written nothing.
+    pub(crate) fn run(
         &self,
-        conn: &mut SqliteConnection,
+        conn: &Connection,
         known: &mut Known,
-        batch: &mut Batch,
+        holder: Option<&str>,
         tenant: &Arc<str>,
     ) -> Step<Answer> {
-        if !matches!(self, Self::Commit(_)) {
-            // All others look at the rows themselves.
-            batch.write(conn).await?;
-        }
         Ok(match self {
             Self::Commit(commit) => {
-                Answer::Committed(Box::new(sessions::commit(conn, known, batch, tenant, commit).await?))
+                Answer::Committed(Box::new(sessions::commit(conn, known, holder, tenant, commit)?))
             }
-            Self::Purge(purge) => Answer::Purged(sessions::purge(conn, known, tenant, purge).await?),
+            Self::Purge(purge) => Answer::Purged(sessions::purge(conn, known, tenant, purge)?),
             Self::Beat(id, epoch) => {
-                sessions::beat(conn, tenant, *id, *epoch).await?;
+                sessions::beat(conn, tenant, *id, *epoch)?;
                 Answer::Done
             }
             Self::Mend(id) => {
                 known.remove(&(tenant.clone(), *id));
                 // The record may be whole and its summary not: both are written anew.
-                let stored = rebuild::session(conn, tenant, *id, true).await?;
+                let stored = rebuild::session(conn, tenant, *id, true)?;
                 Answer::Session(Box::new(stored.ok_or_else(|| no_session(*id))?.session))
             }
             Self::Rebuild => {
                 known.clear();
-                Answer::Count(rebuild::all(conn).await?)
+                Answer::Count(rebuild::all(conn)?)
             }
             Self::Put(workspace, expect) => {
-                Answer::Workspace(Box::new(workspaces::put(conn, tenant, workspace, *expect).await?))
+                Answer::Workspace(Box::new(workspaces::put(conn, tenant, workspace, *expect)?))
             }
             Self::Touch(id, at) => {
-                workspaces::touch(conn, tenant, *id, *at).await?;
+                workspaces::touch(conn, tenant, *id, *at)?;
                 Answer::Done
             }
             Self::Delete(id) => {
-                workspaces::delete(conn, tenant, *id).await?;
+                workspaces::delete(conn, tenant, *id)?;
                 Answer::Done
             }
             Self::SaveConfig(id, text, expect) => {
-                workspaces::save_config(conn, tenant, *id, text.as_deref(), *expect).await?;
+                workspaces::save_config(conn, tenant, *id, text.as_deref(), *expect)?;
                 Answer::Done
             }
             Self::Bind(device, to, expect) => {
-                Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect).await?)
+                Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
-            Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device).await?),
-            Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id).await?),
+            Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
+            Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! Rows and their checksums: what is stored is handed back byte for byte, or found to be damaged.
 
 use agent_core::Seq;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Params, Result, Row};
+
+use crate::error::Step;
 
 /// The checksum of a row's parts, CRC-32C. Their lengths are part of it, so that bytes cannot move between them.
 pub(crate) fn checksum(parts: &[&str]) -> i64 {
@@ -42,20 +44,61 @@ pub(crate) fn seq(number: i64) -> Seq {
     Seq::new(u64::try_from(number).unwrap_or(0))
 }
 
-/// A column of text; `None` where it holds none, or bytes that are no text.
-pub(crate) fn text(row: &SqliteRow, column: usize) -> sqlx::Result<Option<&str>> {
-    let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
-    Ok(bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()))
+/// A column of text, where SQLite has it; `None` where it holds none, or bytes that are no text.
+pub(crate) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    })
 }
 
 /// A column with a number.
-pub(crate) fn number(row: &SqliteRow, column: usize) -> sqlx::Result<i64> {
-    row.try_get_unchecked(column)
+pub(crate) fn number(row: &Row<'_>, column: usize) -> Result<i64> {
+    row.get(column)
 }
 
 /// A column with a number or nothing.
-pub(crate) fn optional(row: &SqliteRow, column: usize) -> sqlx::Result<Option<i64>> {
-    row.try_get_unchecked(column)
+pub(crate) fn optional(row: &Row<'_>, column: usize) -> Result<Option<i64>> {
+    row.get(column)
+}
+
+/// Runs a statement that gives no rows, and returns how many rows it changed. It is prepared once on each connection.
+pub(crate) fn execute(conn: &Connection, sql: &str, values: impl Params) -> Result<usize> {
+    conn.prepare_cached(sql)?.execute(values)
+}
+
+/// What `read` makes of a query's first row; `None` where there is no row.
+pub(crate) fn first<T>(
+    conn: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl FnOnce(&Row<'_>) -> Step<T>,
+) -> Step<Option<T>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    rows.next()?.map(read).transpose()
+}
+
+/// Shows each of a query's rows to `take`.
+pub(crate) fn each(
+    conn: &Connection,
+    sql: &str,
+    values: impl Params,
+    mut take: impl FnMut(&Row<'_>) -> Step<()>,
+) -> Step<()> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    while let Some(row) = rows.next()? {
+        take(row)?;
+    }
+    Ok(())
+}
+
+/// The number that is a query's first column; `None` where there is no row.
+pub(crate) fn first_number(conn: &Connection, sql: &str, values: impl Params) -> Result<Option<i64>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    rows.next()?.map(|row| number(row, 0)).transpose()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The store: the three traits, each method thin over a read on a connection of the pool or a request to the writer.
+//! The store: the three traits, each method thin over a read on one of the threads that read, or a request to the writer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use agent_core::{
     Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, TenantId,
     Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
+use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{failed, gone};
+use crate::error::{Step, gone};
 use crate::heads::Heads;
 use crate::readers::Readers;
 use crate::reading::Found;
@@ -103,6 +104,14 @@ impl SqliteStore {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
+    async fn read<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        self.shared.readers.read(doing, work).await
+    }
+
     /// Has the writer make a session's record anew.
     async fn mend(&self, id: SessionId) -> Result<Session> {
         match self.ask(Request::Mend(id)).await? {
@@ -112,9 +121,8 @@ impl SqliteStore {
     }
 
     async fn head(&self, id: SessionId) -> Result<Seq> {
-        let mut conn = self.shared.readers.lend().await?;
-        let found = reading::head(&mut conn, &self.tenant, id).await;
-        match conn.give_back("read a session", found)? {
+        let tenant = self.tenant.clone();
+        match self.read("read a session", move |conn| reading::head(conn, &tenant, id)).await? {
             Found::Whole(head) => Ok(head),
             Found::Broken => Ok(self.mend(id).await?.head),
         }
@@ -154,9 +162,8 @@ impl SessionStore for SqliteStore {
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = reading::load(&mut conn, &self.tenant, id).await;
-            match conn.give_back("read a session", found)? {
+            let tenant = self.tenant.clone();
+            match self.read("read a session", move |conn| reading::load(conn, &tenant, id)).await? {
                 Found::Whole(session) => Ok(session),
                 Found::Broken => self.mend(id).await,
             }
@@ -170,9 +177,9 @@ impl SessionStore for SqliteStore {
         let work = async {
             let mut mended = false;
             let page = loop {
-                let mut conn = self.shared.readers.lend().await?;
-                let found = reading::read(&mut conn, &self.tenant, id, &read).await;
-                match conn.give_back("read events", found)? {
+                let (tenant, wanted) = (self.tenant.clone(), read.clone());
+                let found = self.read("read events", move |conn| reading::read(conn, &tenant, id, &wanted));
+                match found.await? {
                     Found::Whole(page) => break page,
                     Found::Broken if mended => return Err(gone()),
                     Found::Broken => {
@@ -191,9 +198,9 @@ impl SessionStore for SqliteStore {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let listed = listing::sessions(&mut conn, &self.tenant, &query).await;
-            let mut listed = conn.give_back("list sessions", listed)?;
+            let (tenant, wanted) = (self.tenant.clone(), query.clone());
+            let listed = self.read("list sessions", move |conn| listing::sessions(conn, &tenant, &wanted));
+            let mut listed = listed.await?;
             for id in std::mem::take(&mut listed.broken) {
                 match self.mend(id).await {
                     Ok(session) => {
@@ -231,9 +238,10 @@ impl SessionStore for SqliteStore {
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let span = info_span!("store.pulse", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = reading::pulse(&mut conn, self.path(), &self.tenant, id, epoch).await;
-            match conn.give_back("look for signs of life", found)? {
+            let (tenant, path) = (self.tenant.clone(), self.path().to_owned());
+            let found = self
+                .read("look for signs of life", move |conn| reading::pulse(conn, &path, &tenant, id, epoch));
+            match found.await? {
                 Found::Whole(pulse) => Ok(pulse),
                 Found::Broken => self.mend(id).await.map(|_| Pulse::default()),
             }
@@ -278,9 +286,8 @@ impl WorkspaceStore for SqliteStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = workspaces::load(&mut conn, &self.tenant, id).await;
-            conn.give_back("read a workspace", found)
+            let tenant = self.tenant.clone();
+            self.read("read a workspace", move |conn| workspaces::load(conn, &tenant, id)).await
         };
         observed(span, work).await
     }
@@ -305,9 +312,8 @@ impl WorkspaceStore for SqliteStore {
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "sqlite", outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let page = workspaces::list(&mut conn, &self.tenant, &query).await;
-            conn.give_back("list workspaces", page)
+            let tenant = self.tenant.clone();
+            self.read("list workspaces", move |conn| workspaces::list(conn, &tenant, &query)).await
         };
         observed(span, work).await
     }
@@ -320,9 +326,8 @@ impl WorkspaceStore for SqliteStore {
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = workspaces::load_config(&mut conn, &self.tenant, id).await;
-            conn.give_back("read a configuration", found)
+            let tenant = self.tenant.clone();
+            self.read("read a configuration", move |conn| workspaces::load_config(conn, &tenant, id)).await
         };
         observed(span, work).await
     }
@@ -343,9 +348,8 @@ impl BindingStore for SqliteStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let span = info_span!("store.resolve", store = "sqlite", outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let found = bindings::resolve(&mut conn, &self.tenant, device).await;
-            conn.give_back("read a binding", found)
+            let (tenant, device) = (self.tenant.clone(), device.clone());
+            self.read("read a binding", move |conn| bindings::resolve(conn, &tenant, &device)).await
         };
         observed(span, work).await
     }
@@ -385,9 +389,8 @@ impl BindingStore for SqliteStore {
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let page = bindings::list(&mut conn, &self.tenant, &query).await;
-            conn.give_back("list bindings", page)
+            let tenant = self.tenant.clone();
+            self.read("list bindings", move |conn| bindings::list(conn, &tenant, &query)).await
         };
         observed(span, work).await
     }
@@ -402,14 +405,8 @@ impl Tenants for SqliteStore {
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let span = info_span!("store.list_tenants", store = "sqlite", outcome = Empty);
         let work = async {
-            let mut conn = self.shared.readers.lend().await?;
-            let after = after.as_ref().map_or("", TenantId::as_str);
-            let names =
-                listing::tenants(&mut conn, after).await.map_err(|error| failed("list tenants", error))?;
-            let found = names.iter().map(|name| name.parse::<TenantId>()).collect::<Result<Vec<_>>>();
-            let mut found = conn.give_back("list tenants", found.map_err(Into::into))?;
-            found.sort();
-            Ok(Page::new(found))
+            let after = after.map_or_else(String::new, |after| after.as_str().to_owned());
+            self.read("list tenants", move |conn| listing::tenants(conn, &after)).await.map(Page::new)
         };
         observed(span, work).await
     }

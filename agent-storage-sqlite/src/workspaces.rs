@@ -5,11 +5,11 @@ use agent_core::{
     ContentHash, Cursor, Damaged, Error, ErrorKind, Expect, Page, Revision, Timestamp, Workspace,
     WorkspaceId, WorkspaceQuery, WorkspaceStatus,
 };
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{query, query_scalar};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params, params_from_iter};
 
-use crate::error::{Step, corrupt};
-use crate::rows::{checksum, int, number, optional, text};
+use crate::error::{Fault, Step, corrupt};
+use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, text};
 
 /// The word that stands for a tombstone among the states of a workspace.
 const DELETED: &str = "deleted";
@@ -34,23 +34,24 @@ fn key(id: WorkspaceId) -> String {
     id.as_uuid().to_string()
 }
 
-async fn row(conn: &mut SqliteConnection, tenant: &str, id: WorkspaceId) -> Step<SqliteRow> {
-    let row = query(
-        "SELECT status, last_accessed, crc, record, config_crc, config FROM workspaces WHERE tenant = ? AND id = ?",
-    )
-    .bind(tenant.to_owned())
-    .bind(key(id))
-    .fetch_optional(conn)
-    .await?
-    .ok_or_else(|| no_workspace(id))?;
-    if text(&row, 0)? == Some(DELETED) {
-        return Err(deleted(id).into());
-    }
-    Ok(row)
+/// What `read` makes of a workspace's row.
+fn look<T>(
+    conn: &Connection,
+    tenant: &str,
+    id: WorkspaceId,
+    read: impl FnOnce(&Row<'_>) -> Step<T>,
+) -> Step<T> {
+    let sql = "SELECT status, last_accessed, crc, record, config_crc, config FROM workspaces \
+        WHERE tenant = ? AND id = ?";
+    let found = first(conn, sql, params![tenant, key(id)], |row| match text(row, 0)? {
+        Some(DELETED) => Err(deleted(id).into()),
+        _ => read(row),
+    })?;
+    found.ok_or_else(|| no_workspace(id).into())
 }
 
 /// The record in a row's columns `last_accessed`, `crc` and `record`, from `at` on.
-fn record(row: &SqliteRow, at: usize, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
+fn record(row: &Row<'_>, at: usize, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
     let damaged = |what| corrupt(&format!("the record of workspace {id}"), what);
     let json = text(row, at + 2)?.ok_or_else(|| damaged("is missing or no text"))?;
     if optional(row, at + 1)? != Some(checksum(&[tenant, &key(id), json])) {
@@ -61,7 +62,7 @@ fn record(row: &SqliteRow, at: usize, tenant: &str, id: WorkspaceId) -> Step<Wor
     Ok(workspace)
 }
 
-fn config(row: &SqliteRow, tenant: &str, id: WorkspaceId) -> Step<Option<String>> {
+fn config(row: &Row<'_>, tenant: &str, id: WorkspaceId) -> Step<Option<String>> {
     let Some(crc) = optional(row, 4)? else { return Ok(None) };
     match text(row, 5)? {
         Some(config) if checksum(&[tenant, &key(id), config]) == crc => Ok(Some(config.to_owned())),
@@ -71,12 +72,12 @@ fn config(row: &SqliteRow, tenant: &str, id: WorkspaceId) -> Step<Option<String>
     }
 }
 
-pub(crate) async fn load(conn: &mut SqliteConnection, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
-    record(&row(conn, tenant, id).await?, 1, tenant, id)
+pub(crate) fn load(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
+    look(conn, tenant, id, |row| record(row, 1, tenant, id))
 }
 
-pub(crate) async fn put(
-    conn: &mut SqliteConnection,
+pub(crate) fn put(
+    conn: &Connection,
     tenant: &str,
     workspace: &Workspace,
     expect: Expect<Revision>,
@@ -84,87 +85,68 @@ pub(crate) async fn put(
     let mut workspace = workspace.clone();
     workspace.check()?;
     let id = workspace.id;
-    let now = match load(conn, tenant, id).await {
+    let now = match load(conn, tenant, id) {
         Ok(now) => Some(now),
-        Err(crate::error::Fault::Refused(error)) if *error.kind() == ErrorKind::NotFound => None,
+        Err(Fault::Refused(error)) if *error.kind() == ErrorKind::NotFound => None,
         Err(fault) => return Err(fault),
     };
     workspace.prepare_put(now.as_ref(), expect)?;
     let json = workspace.to_json();
-    query(
+    execute(
+        conn,
         "INSERT INTO workspaces (tenant, id, name, status, last_accessed, crc, record) VALUES (?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, status = excluded.status, \
          last_accessed = excluded.last_accessed, crc = excluded.crc, record = excluded.record",
-    )
-    .bind(tenant.to_owned())
-    .bind(key(id))
-    .bind(workspace.name.clone())
-    .bind(word(workspace.status))
-    .bind(workspace.last_accessed.as_micros())
-    .bind(checksum(&[tenant, &key(id), &json]))
-    .bind(json)
-    .execute(conn)
-    .await?;
+        params![
+            tenant,
+            key(id),
+            workspace.name,
+            word(workspace.status),
+            workspace.last_accessed.as_micros(),
+            checksum(&[tenant, &key(id), &json]),
+            json,
+        ],
+    )?;
     Ok(workspace)
 }
 
-pub(crate) async fn touch(
-    conn: &mut SqliteConnection,
-    tenant: &str,
-    id: WorkspaceId,
-    at: Timestamp,
-) -> Step<()> {
+pub(crate) fn touch(conn: &Connection, tenant: &str, id: WorkspaceId, at: Timestamp) -> Step<()> {
     // A damaged record is not touched.
-    let now = load(conn, tenant, id).await?;
+    let now = load(conn, tenant, id)?;
     if now.last_accessed < at {
-        query("UPDATE workspaces SET last_accessed = ? WHERE tenant = ? AND id = ?")
-            .bind(at.as_micros())
-            .bind(tenant.to_owned())
-            .bind(key(id))
-            .execute(conn)
-            .await?;
+        let sql = "UPDATE workspaces SET last_accessed = ? WHERE tenant = ? AND id = ?";
+        execute(conn, sql, params![at.as_micros(), tenant, key(id)])?;
     }
     Ok(())
 }
 
-pub(crate) async fn delete(conn: &mut SqliteConnection, tenant: &str, id: WorkspaceId) -> Step<()> {
-    let changed = query(
+pub(crate) fn delete(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<()> {
+    let changed = execute(
+        conn,
         "UPDATE workspaces SET status = ?, name = NULL, crc = NULL, record = NULL, config_crc = NULL, config = NULL \
          WHERE tenant = ? AND id = ?",
-    )
-    .bind(DELETED)
-    .bind(tenant.to_owned())
-    .bind(key(id))
-    .execute(conn)
-    .await?;
-    if changed.rows_affected() == 0 { Err(no_workspace(id).into()) } else { Ok(()) }
+        params![DELETED, tenant, key(id)],
+    )?;
+    if changed == 0 { Err(no_workspace(id).into()) } else { Ok(()) }
 }
 
-pub(crate) async fn load_config(
-    conn: &mut SqliteConnection,
-    tenant: &str,
-    id: WorkspaceId,
-) -> Step<Option<String>> {
-    config(&row(conn, tenant, id).await?, tenant, id)
+pub(crate) fn load_config(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<Option<String>> {
+    look(conn, tenant, id, |row| config(row, tenant, id))
 }
 
-pub(crate) async fn save_config(
-    conn: &mut SqliteConnection,
+pub(crate) fn save_config(
+    conn: &Connection,
     tenant: &str,
     id: WorkspaceId,
     to: Option<&str>,
     expect: Expect<ContentHash>,
 ) -> Step<()> {
     ContentHash::check_size(to)?;
-    let now = load_config(conn, tenant, id).await?;
+    let now = load_config(conn, tenant, id)?;
     ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
-    query("UPDATE workspaces SET config_crc = ?, config = ? WHERE tenant = ? AND id = ?")
-        .bind(to.map(|to| checksum(&[tenant, &key(id), to])))
-        .bind(to.map(str::to_owned))
-        .bind(tenant.to_owned())
-        .bind(key(id))
-        .execute(conn)
-        .await?;
+    let crc = to.map(|to| checksum(&[tenant, &key(id), to]));
+    let sql = "UPDATE workspaces SET config_crc = ?, config = ? WHERE tenant = ? AND id = ?";
+    execute(conn, sql, params![crc, to, tenant, key(id)])?;
     Ok(())
 }
 
@@ -178,11 +160,7 @@ macro_rules! walk {
 pub(crate) const LIST: &str = concat!(walk!(), " ORDER BY last_accessed DESC, id DESC LIMIT ?");
 const LIST_ALL: &str = concat!(walk!(), " UNION ALL ", walk!(), " ORDER BY 2 DESC, 1 DESC LIMIT ?");
 
-pub(crate) async fn list(
-    conn: &mut SqliteConnection,
-    tenant: &str,
-    wanted: &WorkspaceQuery,
-) -> Step<Page<Workspace>> {
+pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> Step<Page<Workspace>> {
     let print = wanted.fingerprint();
     let cursor = wanted.cursor.as_ref();
     let after = cursor.map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
@@ -194,38 +172,40 @@ pub(crate) async fn list(
     } else {
         &[WorkspaceStatus::Active]
     };
-    let mut all = query(if wanted.with_deleting { LIST_ALL } else { LIST });
+    let mut values: Vec<Value> = Vec::new();
     for status in words {
-        all = all.bind(tenant.to_owned()).bind(word(*status)).bind(at).bind(id.clone());
+        let (tenant, status) = (tenant.to_owned(), word(*status).to_owned());
+        values.extend([tenant.into(), status.into(), at.into(), id.clone().into()]);
     }
-    let mut rows = all.bind(int(limit as u64 + 1)).fetch_all(&mut *conn).await?;
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    let (mut page, mut last) = (Page::default(), None);
-    for row in &rows {
+    values.push(int(limit as u64 + 1).into());
+    let (mut page, mut last, mut count) = (Page::default(), None, 0);
+    let sql = if wanted.with_deleting { LIST_ALL } else { LIST };
+    each(conn, sql, params_from_iter(values), |row| {
+        count += 1;
+        if count > limit {
+            return Ok(());
+        }
         let Some(id) = text(row, 0)?.and_then(|id| id.parse::<WorkspaceId>().ok()) else {
             page.damaged.push(Damaged::new("a workspace", "its id is damaged"));
-            continue;
+            return Ok(());
         };
         last = Some(Cursor::after_recent(print, Timestamp::from_micros(number(row, 1)?), id));
         match record(row, 1, tenant, id) {
             Ok(workspace) => page.items.push(workspace),
-            Err(crate::error::Fault::Refused(error)) => {
+            Err(Fault::Refused(error)) => {
                 page.damaged.push(Damaged::new(format!("workspace {id}"), error.to_string()));
             }
             Err(fault) => return Err(fault),
         }
-    }
-    page.next = last.filter(|_| more);
+        Ok(())
+    })?;
+    page.next = last.filter(|_| count > limit);
     if wanted.with_total {
         let mut total = 0;
+        let sql = "SELECT count(*) FROM workspaces WHERE tenant = ? AND status = ?";
         for status in words {
-            let count: i64 = query_scalar("SELECT count(*) FROM workspaces WHERE tenant = ? AND status = ?")
-                .bind(tenant.to_owned())
-                .bind(word(*status))
-                .fetch_one(&mut *conn)
-                .await?;
-            total += u64::try_from(count).unwrap_or(0);
+            let count = first_number(conn, sql, params![tenant, word(*status)])?;
+            total += u64::try_from(count.unwrap_or(0)).unwrap_or(0);
         }
         page.total = Some(total);
     }

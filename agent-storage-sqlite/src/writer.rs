@@ -7,29 +7,25 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use agent_core::session::{Plan, plan};
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
-use futures::executor::block_on;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
-use sqlx::{ConnectOptions, query, raw_sql};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::batch::{AtOnce, Batch};
 use crate::config::SqliteConfig;
 use crate::error::{Fault, again, busy, failed, gone, is_busy, is_io};
 use crate::heads::Heads;
 use crate::holder::Holder;
 use crate::request::{Answer, Request, Task};
-use crate::rows::{int, number, optional};
+use crate::rows::{execute, first_number};
 use crate::schema;
-use crate::sessions::{Key, Known, Stored, keeps_labels, record};
+use crate::sessions::Known;
 use crate::wait::Wait;
 
 /// The most requests, and about the most bytes, of one transaction.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
-/// How many records are kept.
-const KEPT: usize = 256;
+/// How many records are remembered.
+const KNOWN: usize = 256;
 /// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
 const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
@@ -43,15 +39,15 @@ impl Sender {
     pub(crate) async fn start(config: SqliteConfig, heads: Arc<Heads>) -> Result<Self> {
         let (sender, tasks) = mpsc::channel();
         let (ready, opened) = oneshot::channel();
-        let run = move || match block_on(schema::open(&config)) {
+        let run = move || match schema::open(&config) {
             Ok(conn) => {
                 let writer = Writer {
-                    options: schema::writer(&config),
                     log: log_path(&config),
                     heads,
                     holder: Holder::new(config.path.clone(), config.effects.clone()),
                     conn: Some(conn),
-                    kept: Known::new(),
+                    known: Known::new(),
+                    version: None,
                     config,
                     transactions: 0,
                 };
@@ -85,14 +81,15 @@ fn log_path(config: &SqliteConfig) -> PathBuf {
 
 struct Writer {
     config: SqliteConfig,
-    options: SqliteConnectOptions,
     log: PathBuf,
     heads: Arc<Heads>,
-    /// `None` after a failure that left in doubt what the connection is in the middle of.
-    conn: Option<SqliteConnection>,
     holder: Holder,
-    /// The records that this thread wrote or read last. Another process may have written since: each use compares heads.
-    kept: Known,
+    /// `None` after a failure that left in doubt what the connection is in the middle of.
+    conn: Option<Connection>,
+    /// The records that this thread wrote or read last, as they are in the file at `version`.
+    known: Known,
+    /// SQLite's `data_version`: another number as soon as another connection has written.
+    version: Option<i64>,
     transactions: u32,
 }
 
@@ -119,27 +116,17 @@ impl Writer {
                 bytes += task.request.size_bytes();
                 group.push(task);
             }
-            block_on(self.group(group));
+            self.group(group);
+            self.shorten_log();
         }
     }
 
     /// Carries out what waits, in one transaction where that succeeds, else each request in its own.
-    async fn group(&mut self, mut tasks: Vec<Task>) {
+    fn group(&mut self, tasks: Vec<Task>) {
         if tasks.iter().any(|task| task.request.may_take_a_lease()) {
             self.holder.hold();
         }
-        if tasks.len() == 1
-            && let Some(task) = tasks.pop()
-        {
-            match self.at_once(&task).await {
-                Some(answer) => {
-                    self.answer(task, answer);
-                    return self.shorten_log().await;
-                }
-                None => tasks.push(task),
-            }
-        }
-        match self.transaction(&tasks).await {
+        match self.transaction(&tasks) {
             Ok(answers) => {
                 for (task, answer) in tasks.into_iter().zip(answers) {
                     self.answer(task, answer);
@@ -148,7 +135,7 @@ impl Writer {
             Err(failure) if failure.alone && tasks.len() > 1 => {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
                 for task in tasks {
-                    let alone = self.transaction(std::slice::from_ref(&task)).await;
+                    let alone = self.transaction(std::slice::from_ref(&task));
                     let answer = alone
                         .map_err(|failure| failure.error)
                         .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gone())));
@@ -161,7 +148,6 @@ impl Writer {
                 }
             }
         }
-        self.shorten_log().await;
     }
 
     fn answer(&self, task: Task, answer: Result<Answer>) {
@@ -172,195 +158,99 @@ impl Writer {
         let _ = task.reply.send(answer);
     }
 
-    /// A lone commit to a session whose record is kept: planned on that, and written in one round trip, where the head
-    /// in the file is still the kept one's. `None` where that cannot be, and nothing was written.
-    async fn at_once(&mut self, task: &Task) -> Option<Result<Answer>> {
-        let Request::Commit(commit) = &task.request else { return None };
-        let key = (Arc::clone(&task.tenant), commit.session);
-        let Stored { log, session } = self.kept.get(&key)?;
-        // Who is refused, or answered from before, is so by what is in the file, not by what is kept.
-        let Ok(planned @ Plan::Write { .. }) = plan(Some(session), commit) else { return None };
-        let Plan::Write { events, after, .. } = &planned else { return None };
-        if !keeps_labels(session, after) {
-            return None;
+    /// One transaction, from `BEGIN` to `COMMIT`. Where it fails, nothing of it is left open.
+    fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
+        let conn = match self.conn.take() {
+            Some(conn) => conn,
+            None => schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?,
+        };
+        let done = self.carry_out(&conn, tasks);
+        let is_over = roll_back(&conn);
+        if done.is_err() || !is_over {
+            self.known.clear();
+            self.version = None;
         }
-        let (log, head) = (*log, int(session.head.get()));
-        let mut batch = Batch::new(self.holder.name());
-        batch.add_events(&task.tenant, log, after, events);
-        batch.add_record(&task.tenant, log, after);
-        match batch.write_at_once(self.conn.as_mut()?, head).await {
-            AtOnce::Done => {
-                let done = planned.committed();
-                self.keep(key, Stored { log, session: done.session.clone() });
-                Some(Ok(Answer::Committed(Box::new(done))))
-            }
-            AtOnce::Not => {
-                self.kept.remove(&key);
-                None
-            }
-            AtOnce::Failed { error, committing: true } => Some(Err(self.commit_failed(error).await)),
-            AtOnce::Failed { error, committing: false } => {
-                self.roll_back().await;
-                // Others hold the lock: they are waited for.
-                (!is_busy(&error)).then(|| Err(self.failed(error)))
-            }
+        // One whose transaction does not end is closed, which ends it.
+        self.conn = is_over.then_some(conn);
+        if done.is_ok() && tasks.iter().any(|task| matches!(task.request, Request::Purge(_))) {
+            // What was purged is still in the log; readers at work leave it there until the log is written anew.
+            self.end_log();
         }
+        done
     }
 
-    fn keep(&mut self, key: Key, stored: Stored) {
-        if self.kept.len() >= KEPT {
-            self.kept.clear();
-        }
-        self.kept.insert(key, stored);
-    }
-
-    async fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
-        self.connect().await.map_err(Failure::whole)?;
-        let mut known = self.begin(tasks).await.map_err(Failure::whole)?;
-        let mut batch = Batch::new(self.holder.name());
+    fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
+        self.begin(conn).map_err(Failure::whole)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let Some(conn) = self.conn.as_mut() else { return Err(Failure::whole(gone())) };
-            match task.request.run(conn, &mut known, &mut batch, &task.tenant).await {
+            match task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant) {
                 Ok(answer) => answers.push(Ok(answer)),
                 Err(Fault::Refused(error)) => answers.push(Err(error)),
-                Err(Fault::Sql(error)) => {
-                    self.roll_back().await;
-                    return Err(Failure { error: self.failed(error), alone: true });
-                }
+                Err(Fault::Sql(error)) => return Err(Failure { error: self.failed(error), alone: true }),
             }
         }
-        let Some(conn) = self.conn.as_mut() else { return Err(Failure::whole(gone())) };
-        if let Err(error) = batch.write(conn).await {
-            self.roll_back().await;
-            return Err(Failure { error: self.failed(error), alone: true });
-        }
-        if let Err(error) = raw_sql("COMMIT").execute(conn).await {
-            return Err(Failure { error: self.commit_failed(error).await, alone: true });
-        }
-        for (key, stored) in known {
-            self.keep(key, stored);
-        }
-        if tasks.iter().any(|task| matches!(task.request, Request::Purge(_))) {
-            // What was purged is still in the log; readers at work leave it there until the log is written anew.
-            self.end_log().await;
+        if let Err(error) = execute(conn, "COMMIT", []) {
+            // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash
+            // would find it.
+            let doubtful = is_io(&error) || !roll_back(conn);
+            let error = self.failed(error);
+            let error = if doubtful { error.with_outcome(WriteOutcome::Unknown) } else { error };
+            return Err(Failure { error, alone: true });
         }
         Ok(answers)
     }
 
-    /// The error for a COMMIT that failed.
-    async fn commit_failed(&mut self, error: sqlx::Error) -> Error {
-        // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash would
-        // find it.
-        let doubtful = is_io(&error);
-        let undone = self.roll_back().await;
-        let error = self.failed(error);
-        if doubtful || !undone { error.with_outcome(WriteOutcome::Unknown) } else { error }
-    }
-
-    fn failed(&self, error: sqlx::Error) -> Error {
-        failed(&format!("write to {}", self.config.path.display()), error)
-    }
-
-    async fn connect(&mut self) -> Result<()> {
-        if self.conn.is_none() {
-            let conn = self.options.connect().await.map_err(|error| self.failed(error))?;
-            self.conn = Some(conn);
-        }
-        Ok(())
-    }
-
-    /// Takes the write lock, waiting for other processes, and learns the records that the requests will need: in one
-    /// round trip to SQLite's thread. Of those that are kept only the heads are read, where these are still the same.
-    async fn begin(&mut self, tasks: &[Task]) -> Result<Known> {
-        const BEGIN: &str = "BEGIN IMMEDIATE; \
-            SELECT w.key, iif(s.head = w.value ->> 2, NULL, s.record), s.record_crc, s.log, s.head = w.value ->> 2 \
-            FROM json_each(?) w \
-            CROSS JOIN logs l ON l.tenant = w.value ->> 0 AND l.session = w.value ->> 1 \
-            CROSS JOIN sessions s ON s.log = l.log";
-        let mut wanted: Vec<Key> = tasks
-            .iter()
-            .filter_map(|task| match &task.request {
-                Request::Commit(commit) => Some((Arc::clone(&task.tenant), commit.session)),
-                _ => None,
-            })
-            .collect();
-        wanted.sort();
-        wanted.dedup();
-        let head = |key: &Key| self.kept.get(key).map(|kept| kept.session.head);
-        let asked: Vec<_> = wanted.iter().map(|key| (&*key.0, key.1.to_string(), head(key))).collect();
-        let asked = serde_json::to_string(&asked).unwrap_or_default();
+    /// Takes the write lock, waiting for other processes, and forgets what is known where one of them has written.
+    fn begin(&mut self, conn: &Connection) -> Result<()> {
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
         loop {
-            let Some(conn) = self.conn.as_mut() else { return Err(gone()) };
-            let began = if wanted.is_empty() {
-                raw_sql("BEGIN IMMEDIATE").execute(conn).await.map(|_| Vec::new())
-            } else {
-                query(BEGIN).bind(asked.clone()).fetch_all(conn).await
-            };
-            match began {
-                Ok(rows) => return Ok(self.learn(&wanted, &rows)),
+            match execute(conn, "BEGIN IMMEDIATE", []) {
+                Ok(_) => break,
                 Err(error) if is_busy(&error) => {
                     if !wait.pause() {
                         return Err(busy(&format!("write to {}", self.config.path.display())));
                     }
                 }
-                Err(error) => {
-                    self.roll_back().await;
-                    return Err(self.failed(error));
-                }
+                Err(error) => return Err(self.failed(error)),
             }
         }
+        let version = first_number(conn, "PRAGMA data_version", []).map_err(|error| self.failed(error))?;
+        if version.is_none() || version != self.version || self.known.len() > KNOWN {
+            self.known.clear();
+        }
+        self.version = version;
+        Ok(())
     }
 
-    /// What the rows of [`begin`](Self::begin) tell. A record that is damaged is looked at again when its turn comes.
-    fn learn(&mut self, wanted: &[Key], rows: &[SqliteRow]) -> Known {
-        let mut known = Known::new();
-        for row in rows {
-            let place = number(row, 0).ok().and_then(|place| usize::try_from(place).ok());
-            let Some(key) = place.and_then(|place| wanted.get(place)) else { continue };
-            let stored = match optional(row, 4) {
-                Ok(Some(1)) => self.kept.remove(key),
-                _ => match (record(row, 1, &key.0, key.1), number(row, 3)) {
-                    (Ok(Some(session)), Ok(log)) => Some(Stored { log, session }),
-                    _ => None,
-                },
-            };
-            known.extend(stored.map(|stored| (key.clone(), stored)));
-        }
-        known
-    }
-
-    /// Undoes the transaction; `false` where that is not certain. The connection is closed then, which undoes it too.
-    async fn roll_back(&mut self) -> bool {
-        self.kept.clear();
-        let Some(conn) = self.conn.as_mut() else { return false };
-        match raw_sql("ROLLBACK").execute(conn).await {
-            Ok(_) => true,
-            // Some failures have SQLite roll back by itself, so that there is nothing left to undo.
-            Err(sqlx::Error::Database(error)) if error.message().contains("no transaction is active") => true,
-            Err(_) => {
-                self.conn = None;
-                false
-            }
-        }
+    fn failed(&self, error: rusqlite::Error) -> Error {
+        failed(&format!("write to {}", self.config.path.display()), error)
     }
 
     /// Keeps the write-ahead log from growing for as long as there are readers at every moment.
-    async fn shorten_log(&mut self) {
+    fn shorten_log(&mut self) {
         self.transactions = self.transactions.wrapping_add(1);
         if self.transactions.is_multiple_of(LOG_LOOK)
             && std::fs::metadata(&self.log).is_ok_and(|log| log.len() > LOG_BYTES)
         {
-            self.end_log().await;
+            self.end_log();
         }
     }
 
-    async fn end_log(&mut self) {
-        if let Some(conn) = self.conn.as_mut()
-            && let Err(error) = raw_sql("PRAGMA wal_checkpoint(TRUNCATE)").execute(conn).await
+    fn end_log(&self) {
+        if let Some(conn) = &self.conn
+            && let Err(error) = conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
         {
             tracing::debug!(%error, "the write-ahead log was not shortened");
         }
     }
+}
+
+/// Undoes the transaction, where one is open; `false` where one still is.
+fn roll_back(conn: &Connection) -> bool {
+    if !conn.is_autocommit()
+        && let Err(error) = execute(conn, "ROLLBACK", [])
+    {
+        tracing::debug!(%error, "a transaction was not rolled back");
+    }
+    conn.is_autocommit()
 }

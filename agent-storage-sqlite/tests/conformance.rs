@@ -1,5 +1,7 @@
 //! The public suite on the SQLite store.
 
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,8 +9,7 @@ use std::sync::Arc;
 use agent_core::{ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 use agent_storage_sqlite::SqliteStore;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, query, raw_sql};
+use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
 struct Sqlite;
@@ -49,7 +50,7 @@ impl Factory for Sqlite {
     }
 
     async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
-        damage_rows(site, damage).await.map_err(failed)
+        damage_rows(site, damage).map_err(failed)
     }
 }
 
@@ -57,8 +58,8 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> agent_core::
     agent_core::Error::new(ErrorKind::Unavailable, "the test's own file").with_source(error)
 }
 
-async fn damage_rows(site: &Site, damage: Damage) -> sqlx::Result<()> {
-    let mut conn = SqliteConnectOptions::new().filename(&site.path).connect().await?;
+fn damage_rows(site: &Site, damage: Damage) -> rusqlite::Result<()> {
+    let conn = Connection::open(&site.path)?;
     match damage {
         Damage::Event(session, seq) => {
             // Another character in the middle of the payload; it is still JSON.
@@ -66,31 +67,29 @@ async fn damage_rows(site: &Site, damage: Damage) -> sqlx::Result<()> {
                 char(unicode(substr(json, -6, 1)) + 1) || substr(json, -5) \
                 WHERE log = (SELECT log FROM logs WHERE session = ?) AND seq = ?";
             let seq = i64::try_from(seq.get()).unwrap_or(0);
-            let done = query(flip).bind(session.to_string()).bind(seq).execute(&mut conn).await?;
-            assert_eq!(done.rows_affected(), 1);
+            assert_eq!(conn.execute(flip, params![session.to_string(), seq])?, 1);
         }
         Damage::Workspace(id) => {
             let cut = "UPDATE workspaces SET record = substr(record, 1, length(record) / 2) WHERE id = ?";
-            let done = query(cut).bind(id.as_uuid().to_string()).execute(&mut conn).await?;
-            assert_eq!(done.rows_affected(), 1);
+            assert_eq!(conn.execute(cut, [id.as_uuid().to_string()])?, 1);
         }
         Damage::Bindings => {
             let cut = "UPDATE bindings SET workspace = substr(workspace, 1, length(workspace) / 2)";
-            raw_sql(cut).execute(&mut conn).await?;
+            conn.execute_batch(cut)?;
         }
         Damage::Derived => {
-            let names: Vec<(String, String)> = sqlx::query_as(
-                "SELECT type, name FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'",
-            )
-            .fetch_all(&mut conn)
-            .await?;
-            assert!(names.len() > 8, "{names:?}");
-            for (kind, name) in names {
-                raw_sql(AssertSqlSafe(format!("DROP {kind} {name}"))).execute(&mut conn).await?;
-            }
-            raw_sql("DELETE FROM sessions; DELETE FROM labels; DELETE FROM beats").execute(&mut conn).await?;
+            let drops: Vec<String> = conn
+                .prepare(
+                    "SELECT format('DROP %s %s', type, name) FROM sqlite_schema \
+                     WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'",
+                )?
+                .query_map([], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?;
+            assert!(drops.len() > 8, "{drops:?}");
+            conn.execute_batch(&drops.join("; "))?;
+            conn.execute_batch("DELETE FROM sessions; DELETE FROM labels; DELETE FROM beats")?;
         }
-        other => return Err(sqlx::Error::Protocol(format!("no way to do {other:?}"))),
+        other => panic!("no way to do {other:?}"),
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use agent_core::{
     SessionState, SessionStore, Timestamp, Trigger, Wake,
 };
 use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync};
-use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
+use rusqlite::{Connection, Params};
 use support::Site;
 
 async fn refusal(path: &std::path::Path) -> ErrorKind {
@@ -36,18 +36,18 @@ async fn x01_what_is_not_ours_is_refused_and_left_alone() {
     fs::remove_dir(&path).unwrap();
 
     fs::write(&path, "").unwrap();
-    raw_sql("CREATE TABLE recipes (name TEXT)").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
     let before = fs::read(&path).unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::InvalidInput, "another application's");
     assert_eq!(fs::read(&path).unwrap(), before);
-    raw_sql("DROP TABLE recipes; PRAGMA application_id = 1").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("DROP TABLE recipes; PRAGMA application_id = 1").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::InvalidInput);
-    raw_sql("PRAGMA application_id = 0").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("PRAGMA application_id = 0").unwrap();
     drop(site.open().await);
 
-    raw_sql("PRAGMA user_version = 2").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
-    raw_sql("PRAGMA user_version = 1").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 1").unwrap();
     drop(site.open().await);
 
     let mut mode = fs::metadata(&path).unwrap().permissions();
@@ -131,7 +131,7 @@ async fn x01_a_flipped_byte_is_an_error_and_not_an_answer() {
         "UPDATE events SET seq = 99 WHERE seq = 5",
         "DELETE FROM events WHERE seq IN (5, 99)",
     ] {
-        raw_sql(AssertSqlSafe(damage)).execute(&mut site.raw().await).await.unwrap();
+        site.raw().execute_batch(damage).unwrap();
         let page = store.read(session.id, ReadEvents::first(100)).await.unwrap();
         assert_eq!(page.events, whole.events[..4], "{damage}");
         assert!(page.damaged[0].to_string().contains("event 5 of session"), "{:?}", page.damaged);
@@ -170,7 +170,7 @@ async fn x08_derived_rows_are_made_anew_from_the_log() {
         "DELETE FROM sessions",
     ] {
         for first in ["load", "list", "read", "commit"] {
-            raw_sql(AssertSqlSafe(damage)).execute(&mut site.raw().await).await.unwrap();
+            site.raw().execute_batch(damage).unwrap();
             match first {
                 "load" => assert_eq!(store.load(session.id).await.unwrap(), session, "{damage}"),
                 "list" if !damage.contains("DELETE") => {
@@ -192,7 +192,7 @@ async fn x08_derived_rows_are_made_anew_from_the_log() {
             assert_eq!(store.list(query()).await.unwrap(), list, "{damage}, {first}");
         }
     }
-    raw_sql("DELETE FROM labels").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("DELETE FROM labels").unwrap();
     assert_eq!(store.list(query()).await.unwrap().items.len(), 0);
     assert_eq!(store.rebuild().await.unwrap(), 1);
     assert_eq!(store.list(query()).await.unwrap(), list);
@@ -255,7 +255,7 @@ async fn r13_a_purge_removes_every_byte() {
     let deleted = store.commit(delete).await.unwrap().session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     assert!(!found());
-    raw_sql("DELETE FROM sessions").execute(&mut site.raw().await).await.unwrap();
+    site.raw().execute_batch("DELETE FROM sessions").unwrap();
     drop(store);
     let store = site.open().await;
     assert_eq!(store.load(session.id).await.unwrap(), deleted);
@@ -306,6 +306,12 @@ async fn o10_o14_what_is_due_is_found_in_order() {
     assert_eq!(due(60).await.len(), 5, "the index is made anew from the logs");
 }
 
+fn column(conn: &Connection, sql: &str, column: usize, values: impl Params) -> Vec<String> {
+    let mut query = conn.prepare(sql).unwrap();
+    let found = query.query_map(values, |row| row.get(column)).unwrap();
+    found.collect::<rusqlite::Result<_>>().unwrap()
+}
+
 /// N15: the views show sessions, messages and runs; those of one session are found without a look at another's.
 #[tokio::test]
 async fn n15_people_read_sessions_messages_and_runs() {
@@ -322,24 +328,16 @@ async fn n15_people_read_sessions_messages_and_runs() {
         .event(NewEvent::agent_message("Gut."))
         .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     store.commit(end).await.unwrap();
-    let mut conn = site.raw().await;
-    let texts: Vec<String> = query_scalar("SELECT text FROM v_messages WHERE session = ? ORDER BY seq")
-        .bind(session.id.to_string())
-        .fetch_all(&mut conn)
-        .await
-        .unwrap();
+    let conn = site.raw();
+    let texts = column(&conn, "SELECT text FROM v_messages WHERE session = ?", 0, [session.id.to_string()]);
     assert_eq!(texts, ["Wie geht's?", "Gut."]);
-    let (state, head): (String, i64) =
-        sqlx::query_as("SELECT state, head FROM v_sessions").fetch_one(&mut conn).await.unwrap();
-    assert_eq!((state.as_str(), head), ("idle", 3));
-    let runs: Vec<(String, i64)> =
-        sqlx::query_as("SELECT run, events FROM v_runs").fetch_all(&mut conn).await.unwrap();
-    assert!(runs.iter().any(|(name, events)| *name == run.to_string() && *events >= 1), "{runs:?}");
+    assert_eq!(column(&conn, "SELECT state || head FROM v_sessions", 0, []), ["idle3"]);
+    let runs = column(&conn, "SELECT run FROM v_runs WHERE events >= 1", 0, []);
+    assert!(runs.contains(&run.to_string()), "{runs:?}");
     for view in ["v_messages", "v_runs"] {
         let sql =
             format!("EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE tenant = 'default' AND session = 'x'");
-        let plan = query(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap();
-        let lines: Vec<String> = plan.iter().map(|row| row.get(3)).collect();
+        let lines = column(&conn, &sql, 3, []);
         assert!(
             lines.iter().any(|line| line.starts_with("SEARCH events USING INDEX") && line.contains("log=?")),
             "{lines:?}"

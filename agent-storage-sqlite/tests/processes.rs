@@ -12,7 +12,6 @@ use agent_core::{
     SessionId, SessionStore, SessionStoreExt, Trigger, WorkspaceId,
 };
 use agent_storage_sqlite::SqliteStore;
-use sqlx::query_scalar;
 use support::{MARK, Site, Worker};
 
 const TASKS: usize = 32;
@@ -139,9 +138,7 @@ async fn x03_two_processes_with_32_tasks_each_lose_nothing() {
         }
         assert_eq!(count, seen.get());
     }
-    let verdict: String =
-        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
-    assert_eq!(verdict, "ok");
+    site.assert_is_whole();
 }
 
 /// X02, O02: after each of 50 kills every acknowledged commit is there, and at most one more.
@@ -169,9 +166,7 @@ async fn x02_fifty_kills_lose_nothing_that_was_acknowledged() {
         assert!(page.damaged.is_empty());
         assert_eq!(page.events.last().unwrap().seq, head);
     }
-    let verdict: String =
-        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
-    assert_eq!(verdict, "ok");
+    site.assert_is_whole();
 }
 
 /// X06: where the system fails in COMMIT itself, nobody knows whether the commit is in the file: it says so. What was
@@ -196,9 +191,7 @@ async fn x06_a_commit_that_fails_in_the_system_is_unknown() {
     let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
     assert_eq!((page.events.len() as u64, page.damaged.len()), (now.head.get(), 0));
     site.say(&store, &now, "the file goes on").await;
-    let verdict: String =
-        query_scalar("PRAGMA integrity_check").fetch_one(&mut site.raw().await).await.unwrap();
-    assert_eq!(verdict, "ok");
+    site.assert_is_whole();
 }
 
 /// O12: a holder that was killed is proven dead at once, one that lives is not; an epoch that is over proves nothing.

@@ -13,7 +13,6 @@ use agent_core::{
     Commit, ErrorKind, Expect, NewEvent, Purge, ReadEvents, Reason, Seq, SessionStore, Trigger, WriteOutcome,
 };
 use futures::future::join_all;
-use sqlx::raw_sql;
 use support::Site;
 
 /// After this a test is stuck. Nothing measures time.
@@ -32,8 +31,8 @@ async fn one_callers_conflict_fails_nobody_else() {
     let store = site.open().await;
     let (calm, raced) = (site.session(&store).await, site.session(&store).await);
     // Another program holds the lock, so that all that follow wait together.
-    let mut other = site.raw().await;
-    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let commits: Vec<_> = (0..24)
         .map(|n| {
             let (session, expect) =
@@ -45,7 +44,7 @@ async fn one_callers_conflict_fails_nobody_else() {
     assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
     let log = || std::fs::metadata(site.folder.path().join("agent.db-wal")).unwrap().len();
     let before = log();
-    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.execute_batch("ROLLBACK").unwrap();
     let (mut stored, mut conflicts) = (0, 0);
     for (n, done) in join_all(waiting).await.into_iter().enumerate() {
         match done {
@@ -81,13 +80,13 @@ async fn a_full_disk_is_full_and_applies_nothing() {
     let deleted = store.commit(delete).await.unwrap().session;
 
     // One is too large, the others are not.
-    let mut other = site.raw().await;
-    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let sizes = (0..12).map(|n| if n == 6 { 4_000_000 } else { 100 });
     let commits: Vec<_> = sizes.map(|size| site.said(&session, "x".repeat(size))).collect();
     let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
     assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
-    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.execute_batch("ROLLBACK").unwrap();
     for (n, done) in join_all(waiting).await.into_iter().enumerate() {
         assert_eq!(done.is_err(), n == 6, "{n}: {done:?}");
         if let Err(error) = done {
@@ -108,11 +107,11 @@ async fn a_full_disk_is_full_and_applies_nothing() {
             }
         }
     }
-    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let commits: Vec<_> = (0..8).map(|_| site.said(&head, "x".repeat(40_000))).collect();
     let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
     assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
-    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.execute_batch("ROLLBACK").unwrap();
     for done in join_all(waiting).await {
         let error = done.unwrap_err();
         assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Full, WriteOutcome::NotApplied));
@@ -141,8 +140,8 @@ fn the_hosts_runtime_ends_while_a_commit_is_in_flight() {
         let commit = site.said(&session, "in flight");
         (store, session, commit)
     });
-    let mut other = second.block_on(site.raw());
-    second.block_on(raw_sql("BEGIN IMMEDIATE").execute(&mut other)).unwrap();
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     {
         let _inside = first.enter();
         let flight = pin!(store.commit(commit.clone()));
@@ -150,7 +149,7 @@ fn the_hosts_runtime_ends_while_a_commit_is_in_flight() {
     }
     drop(first);
     second.block_on(async {
-        raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+        other.execute_batch("ROLLBACK").unwrap();
         let stored = tokio::time::timeout(PATIENCE, store.changed(session.id, session.head)).await;
         assert_eq!(stored.expect("it is stored").unwrap(), session.head.next());
         assert!(store.commit(commit).await.unwrap().replayed);
@@ -184,14 +183,14 @@ async fn x03_a_lock_that_stays_is_unavailable_in_the_end() {
     let site = Site::new();
     let store = site.config().with_busy_timeout(Duration::from_millis(50)).open().await.unwrap();
     let session = site.session(&store).await;
-    let mut other = site.raw().await;
-    raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let commit = site.said(&session, "patience");
     let error = store.commit(commit.clone()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
     assert!(!format!("{error:?}").contains("database is locked"), "{error:?}");
-    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.execute_batch("ROLLBACK").unwrap();
     assert!(!store.commit(commit).await.unwrap().replayed);
 }
 
@@ -201,15 +200,15 @@ async fn a_long_reader_blocks_no_writer_and_the_log_stays_bounded() {
     let site = Site::new();
     let store = site.open().await;
     let mut session = site.session(&store).await;
-    let mut reader = site.raw().await;
-    raw_sql("BEGIN; SELECT count(*) FROM events").execute(&mut reader).await.unwrap();
+    let reader = site.raw();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
     for _ in 0..40 {
         session = site.say(&store, &session, "x".repeat(1 << 20)).await;
     }
     let log = site.folder.path().join("agent.db-wal");
     let length = || std::fs::metadata(&log).unwrap().len();
     assert!(length() > 32 << 20, "the reader keeps the log: {}", length());
-    raw_sql("ROLLBACK").execute(&mut reader).await.unwrap();
+    reader.execute_batch("ROLLBACK").unwrap();
     for n in 0..64 {
         session = site.say(&store, &session, format!("{n}")).await;
     }

@@ -1,10 +1,10 @@
 //! The file's tables: how a connection is opened, what is checked before it is used, and the migrations.
 
 use std::path::Path;
+use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, Result};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, query_as, query_scalar, raw_sql};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{SqliteConfig, Sync};
 use crate::error::{failed, is_busy};
@@ -22,51 +22,53 @@ const VIEWS: &str = include_str!("views.sql");
 /// The first version of SQLite without the WAL-reset bug that could damage a file.
 const SQLITE_MIN: [u32; 3] = [3, 51, 3];
 
-/// How a connection that reads is opened.
-pub(crate) fn reader(config: &SqliteConfig) -> SqliteConnectOptions {
-    common(config).busy_timeout(config.busy_timeout).row_buffer_size(64).pragma("query_only", "ON")
+/// How many statements a connection keeps prepared: more than there are, but for lists with all their filters.
+const STATEMENTS: usize = 128;
+
+/// Opens a connection that reads.
+pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
+    let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.busy_timeout(config.busy_timeout)?;
+    conn.execute_batch("PRAGMA query_only = ON")?;
+    Ok(conn)
 }
 
-/// How the connection that writes is opened. It waits by itself for other processes, with jitter.
-pub(crate) fn writer(config: &SqliteConfig) -> SqliteConnectOptions {
+/// Opens a connection that writes. It waits by itself for other processes, with jitter.
+pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     let synchronous = match config.sync {
         Sync::Full => "FULL",
         Sync::Normal => "NORMAL",
         Sync::Off => "OFF",
     };
-    let mut options = common(config)
-        .busy_timeout(std::time::Duration::ZERO)
-        .row_buffer_size(256)
-        .pragma("synchronous", synchronous)
-        .pragma("fullfsync", "ON")
-        .pragma("checkpoint_fullfsync", "ON")
-        .pragma("secure_delete", "FAST")
-        .pragma("journal_size_limit", "67108864");
+    let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.busy_timeout(Duration::ZERO)?;
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = {synchronous}; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
+         PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 67108864"
+    ))?;
     if let Some(pages) = config.max_pages {
-        options = options.pragma("max_page_count", pages.to_string());
+        conn.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
     }
-    options
+    Ok(conn)
 }
 
-fn common(config: &SqliteConfig) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(&config.path)
-        .create_if_missing(false)
-        .foreign_keys(true)
-        .statement_cache_capacity(256)
-        .thread_name(|n| format!("agent-sqlite-{n}"))
-        .pragma("trusted_schema", "OFF")
-        .pragma("cell_size_check", "ON")
-        .pragma("cache_size", "-16384")
-        .disable_statement_logging()
+/// Opens a connection to a file that is there. Only one thread uses it at a time, so that it needs no lock of its own.
+pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.execute_batch(
+        "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; \
+         PRAGMA cache_size = -16384",
+    )?;
+    Ok(conn)
 }
 
 /// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers.
-pub(crate) async fn open(config: &SqliteConfig) -> Result<SqliteConnection> {
+pub(crate) fn open(config: &SqliteConfig) -> Result<Connection> {
     place::prepare(&config.path)?;
     let mut wait = Wait::new(config.busy_timeout, &config.effects);
     loop {
-        match prepare(config).await {
+        match prepare(config) {
             Ok(ready) => return ready,
             Err(error) if is_busy(&error) && wait.pause() => {}
             Err(error) => return Err(failed(&format!("open {}", config.path.display()), error)),
@@ -75,32 +77,31 @@ pub(crate) async fn open(config: &SqliteConfig) -> Result<SqliteConnection> {
 }
 
 /// One attempt. The outer error is SQLite's, and worth another where it says that others are at work.
-async fn prepare(config: &SqliteConfig) -> sqlx::Result<Result<SqliteConnection>> {
-    let mut conn = writer(config).connect().await?;
-    let version: String = query_scalar("SELECT sqlite_version()").fetch_one(&mut conn).await?;
-    if let Err(error) = check_sqlite(&version) {
+fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
+    if let Err(error) = check_sqlite(rusqlite::version()) {
         return Ok(Err(error));
     }
-    if let Err(error) = check(&mut conn, &config.path).await? {
+    let conn = writer(config)?;
+    if let Err(error) = check(&conn, &config.path)? {
         return Ok(Err(error));
     }
     // Stays in the file; asked for first, since it cannot change inside a transaction.
-    let mode: String = query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut conn).await?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Ok(Err(Error::new(
             ErrorKind::Unsupported,
             format!("{} cannot have a write-ahead log; use a local disk", config.path.display()),
         )));
     }
-    if !is_whole(&mut conn).await? {
-        raw_sql("BEGIN IMMEDIATE").execute(&mut conn).await?;
+    if !is_whole(&conn)? {
+        conn.execute_batch("BEGIN IMMEDIATE")?;
         // Others may have been here first: what was looked at before the lock is looked at again.
-        match check(&mut conn, &config.path).await? {
-            Ok(version) => migrate(&mut conn, version).await?,
+        match check(&conn, &config.path)? {
+            Ok(version) => migrate(&conn, version)?,
             Err(error) => return Ok(Err(error)),
         }
-        rebuild::missing(&mut conn).await?;
-        raw_sql("COMMIT").execute(&mut conn).await?;
+        rebuild::missing(&conn)?;
+        conn.execute_batch("COMMIT")?;
     }
     Ok(Ok(conn))
 }
@@ -118,14 +119,14 @@ fn check_sqlite(version: &str) -> Result<()> {
 }
 
 /// Whose the file is, and of which version of the schema.
-async fn check(conn: &mut SqliteConnection, path: &Path) -> sqlx::Result<Result<usize>> {
+fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
     // In one statement, so that all three are of one moment: another opener may be at work.
-    let (application, version, objects): (i64, i64, i64) = query_as(
+    let (application, version, objects): (i64, i64, i64) = conn.query_row(
         "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema) \
          FROM pragma_application_id a, pragma_user_version u",
-    )
-    .fetch_one(&mut *conn)
-    .await?;
+        [],
+        |row| row.try_into(),
+    )?;
     if application != APPLICATION_ID && (application != 0 || version != 0 || objects != 0) {
         return Ok(Err(Error::new(
             ErrorKind::InvalidInput,
@@ -146,30 +147,30 @@ async fn check(conn: &mut SqliteConnection, path: &Path) -> sqlx::Result<Result<
 }
 
 /// Whether the schema is this version's and nothing that is derived is missing.
-async fn is_whole(conn: &mut SqliteConnection) -> sqlx::Result<bool> {
-    let version: i64 = query_scalar("PRAGMA user_version").fetch_one(&mut *conn).await?;
+fn is_whole(conn: &Connection) -> rusqlite::Result<bool> {
+    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(version).ok() != Some(MIGRATIONS.len()) {
         return Ok(false);
     }
-    let derived: i64 =
-        query_scalar("SELECT count(*) FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'")
-            .fetch_one(&mut *conn)
-            .await?;
+    let derived: i64 = conn.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'",
+        [],
+        |row| row.get(0),
+    )?;
     let wanted = INDEXES.matches("CREATE INDEX").count() + VIEWS.matches("CREATE VIEW").count();
-    Ok(usize::try_from(derived).is_ok_and(|derived| derived >= wanted)
-        && !rebuild::is_needed(&mut *conn).await?)
+    Ok(usize::try_from(derived).is_ok_and(|derived| derived >= wanted) && !rebuild::is_needed(conn)?)
 }
 
-async fn migrate(conn: &mut SqliteConnection, from: usize) -> sqlx::Result<()> {
+fn migrate(conn: &Connection, from: usize) -> rusqlite::Result<()> {
     for script in &MIGRATIONS[from..] {
-        raw_sql(*script).execute(&mut *conn).await?;
+        conn.execute_batch(script)?;
     }
-    raw_sql(INDEXES).execute(&mut *conn).await?;
-    raw_sql(VIEWS).execute(&mut *conn).await?;
-    let marks =
-        format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}", MIGRATIONS.len());
-    raw_sql(sqlx::AssertSqlSafe(marks)).execute(&mut *conn).await?;
-    Ok(())
+    conn.execute_batch(INDEXES)?;
+    conn.execute_batch(VIEWS)?;
+    conn.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}",
+        MIGRATIONS.len()
+    ))
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use agent_core::{
     Commit, Effects, NewEvent, NewSession, Session, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
 };
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
-use sqlx::ConnectOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 pub(crate) struct Site {
@@ -38,8 +37,14 @@ impl Site {
     }
 
     /// A connection of another program.
-    pub(crate) async fn raw(&self) -> SqliteConnection {
-        SqliteConnectOptions::new().filename(self.path()).connect().await.unwrap()
+    pub(crate) fn raw(&self) -> Connection {
+        Connection::open(self.path()).unwrap()
+    }
+
+    /// SQLite finds nothing wrong with the file.
+    pub(crate) fn assert_is_whole(&self) {
+        let verdict: String = self.raw().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(verdict, "ok");
     }
 
     pub(crate) async fn session(&self, store: &SqliteStore) -> Session {
