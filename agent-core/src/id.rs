@@ -70,8 +70,8 @@ macro_rules! text_serde {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                let text = crate::json::Text::deserialize(deserializer)?;
+                text.0.parse().map_err(serde::de::Error::custom)
             }
         }
     };

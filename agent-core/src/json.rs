@@ -3,6 +3,7 @@
 //! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values; so records and
 //! events are decoded by hand into typed fields, raw payloads and ordered, raw unknown fields.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -95,6 +96,32 @@ impl Eq for RawJson {}
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.get())
+    }
+}
+
+/// A string of a JSON text, borrowed from it where it has no escapes: serde's own `Cow` never borrows.
+#[derive(Debug)]
+pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Either)
     }
 }
 
@@ -278,8 +305,8 @@ impl<'de> Deserialize<'de> for RawFields {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields, A::Error> {
                 let mut fields = RawFields::new();
-                while let Some((key, value)) = map.next_entry::<String, RawJson>()? {
-                    fields.push(&key, value.compacted());
+                while let Some((key, value)) = map.next_entry::<Text<'de>, RawJson>()? {
+                    fields.push(&key.0, value.compacted());
                 }
                 Ok(fields)
             }

@@ -47,7 +47,7 @@ pub struct SqliteConfig {
 impl SqliteConfig {
     /// How long a write waits for other processes, unless set.
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-    /// How many reads may go on at once, unless set. Each takes a thread and a page cache.
+    /// How many reads may go on at once on threads, unless set. Each takes a thread and a page cache.
     pub const DEFAULT_READERS: usize = 4;
 
     const OPTIONS: &'static str = "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER";
@@ -138,7 +138,7 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets how many reads may go on at once; at least one. Each takes a thread and a page cache.
+    /// Sets how many reads may go on at once on threads; at least one. Each takes a thread and a page cache.
     #[must_use]
     pub fn with_readers(mut self, readers: usize) -> Self {
         self.readers = readers.max(1);

@@ -30,6 +30,8 @@
 //! - One thread writes. It commits everything that waits in one transaction, and answers after that, so that many
 //!   sessions share one sync. One caller's conflict concerns nobody else; where SQLite fails, all is rolled back and
 //!   each commit is tried alone.
+//! - Reads that may take long are done on threads of the store's own, and so are all writes. On the caller's thread is read
+//!   what is short and was in use within the last minute: at most 64 rows and 256 KiB.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is made
 //!   anew from the log.
 //!

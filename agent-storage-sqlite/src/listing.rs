@@ -194,15 +194,29 @@ pub(crate) struct Listed {
     pub(crate) broken: Vec<SessionId>,
 }
 
-/// A page of sessions.
-pub(crate) fn sessions(conn: &Connection, tenant: &str, query: &SessionQuery) -> Step<Listed> {
+/// Whether a page is read by walking an index no further than the page goes: nothing on the way is left out, nor counted.
+pub(crate) fn is_one_walk(query: &SessionQuery) -> bool {
+    matches!(by(query), By::Workspace | By::State) && !query.with_total
+}
+
+/// A page of sessions; `None` where it has more than `most` bytes.
+pub(crate) fn sessions(
+    conn: &Connection,
+    tenant: &str,
+    query: &SessionQuery,
+    most: usize,
+) -> Step<Option<Listed>> {
     let print = query.fingerprint();
     let after = query.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
     let limit = query.limit.clamp(1, PAGE_MAX);
-    let (mut listed, mut last, mut count) = (Listed::default(), None, 0);
+    let (mut listed, mut last, mut count, mut found) = (Listed::default(), None, 0, 0);
     let wanted = sql(tenant, query, after, false);
     each(conn, &wanted.text, wanted.values(), |row| {
         count += 1;
+        found += row.get_ref(3)?.as_bytes().map_or(0, <[u8]>::len);
+        if found > most {
+            return Ok(());
+        }
         let Some(id) = text(row, 1)?.and_then(|id| id.parse::<SessionId>().ok()).filter(|_| count <= limit)
         else {
             return Ok(());
@@ -214,13 +228,16 @@ pub(crate) fn sessions(conn: &Connection, tenant: &str, query: &SessionQuery) ->
         }
         Ok(())
     })?;
+    if found > most {
+        return Ok(None);
+    }
     listed.page.next = last.filter(|_| count > limit).map(|(at, id)| Cursor::after_recent(print, at, id));
     if query.with_total {
         let all = sql(tenant, query, None, true);
         let total = first_number(conn, &all.text, all.values())?;
         listed.page.total = Some(u64::try_from(total.unwrap_or(0)).unwrap_or(0));
     }
-    Ok(listed)
+    Ok(Some(listed))
 }
 
 fn summary(

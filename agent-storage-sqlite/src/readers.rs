@@ -1,19 +1,37 @@
-//! The threads that read: as many as configured, each with a connection of its own, started when they are needed. A read
-//! is handed to one that is idle, and so never blocks the caller's runtime.
+//! Reading. The threads that read are as many as configured, each with a connection of its own, started when they are
+//! needed; a read that may take long is handed to one that is idle, and so never blocks the caller's runtime.
+//!
+//! A page of what was just written or read is in memory, and read in less time than it takes to wake a thread and be
+//! woken by it. It is read at once, on the caller's thread, over one connection more.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::config::SqliteConfig;
 use crate::error::{Fault, Step, failed, gone};
 use crate::schema;
+use crate::sessions::Key;
+
+/// For how long what was written or read counts as being in memory, and for how many sessions that is remembered.
+const WARM: Duration = Duration::from_secs(60);
+const WARM_SESSIONS: usize = 1024;
 
 /// A read, and the answer to whoever asked for it.
 type Job = Box<dyn FnOnce(&Connection, Seat) + Send>;
+
+/// Pages that are in memory after they were used: those of a session, or those of a tenant's lists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Warm {
+    Session(Key),
+    Lists(Arc<str>),
+}
 
 /// The way to one of the threads, which ends when this is dropped.
 type Reader = mpsc::Sender<(Job, Seat)>;
@@ -35,9 +53,11 @@ impl Seat {
     }
 }
 
-/// The threads that read.
+/// The threads that read, and the connection for what is read at once.
 #[derive(Debug)]
 pub(crate) struct Readers {
+    at_once: Arc<Mutex<Option<Connection>>>,
+    warm: Mutex<HashMap<Warm, Instant>>,
     config: SqliteConfig,
     permits: Arc<Semaphore>,
     /// Those that do nothing, the one that read last at the end: its page cache is the warmest.
@@ -48,8 +68,40 @@ impl Readers {
     pub(crate) fn new(config: &SqliteConfig) -> Self {
         Self {
             config: config.clone(),
+            at_once: Arc::default(),
+            warm: Mutex::default(),
             permits: Arc::new(Semaphore::new(config.readers)),
             idle: Arc::default(),
+        }
+    }
+
+    /// Notes that pages were written or read a moment ago.
+    pub(crate) fn warm(&self, what: Warm) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        if warm.len() >= WARM_SESSIONS {
+            warm.clear();
+        }
+        warm.insert(what, Instant::now());
+    }
+
+    /// Does `work` on this thread, where its pages were in use a moment ago. `None` where they were not, where another
+    /// caller is at it, where `work` finds more than it should read here, and where SQLite fails: then a thread is asked.
+    pub(crate) fn read_at_once<T>(
+        &self,
+        what: &Warm,
+        work: impl FnOnce(&Connection) -> Step<Option<T>>,
+    ) -> Option<Result<T>> {
+        let since = self.warm.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied();
+        since.filter(|since| since.elapsed() < WARM)?;
+        let conn = match self.at_once.try_lock() {
+            Ok(conn) => conn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        match work(conn.as_ref()?) {
+            Ok(done) => done.map(Ok),
+            Err(Fault::Refused(error)) => Some(Err(error)),
+            Err(Fault::Sql(_)) => None,
         }
     }
 
@@ -93,9 +145,10 @@ impl Readers {
     async fn start(&self) -> Result<Reader> {
         let (reader, jobs) = mpsc::channel::<(Job, Seat)>();
         let (ready, opened) = oneshot::channel();
-        let config = self.config.clone();
+        let (config, at_once) = (self.config.clone(), self.at_once.clone());
         let run = move || match schema::reader(&config) {
             Ok(conn) => {
+                open_at_once(&config, &at_once);
                 let _ = ready.send(Ok(()));
                 while let Ok((job, seat)) = jobs.recv() {
                     job(&conn, seat);
@@ -110,5 +163,18 @@ impl Readers {
         let opened = opened.await.map_err(|_| gone())?;
         opened.map_err(|error| failed("open the file to read", error))?;
         Ok(reader)
+    }
+}
+
+/// Opens the connection for what is read at once, where it is not open. Without it all reads are on threads.
+fn open_at_once(config: &SqliteConfig, at_once: &Mutex<Option<Connection>>) {
+    let mut conn = at_once.lock().unwrap_or_else(PoisonError::into_inner);
+    if conn.is_none() {
+        let opened = schema::reader(config).and_then(|conn| {
+            // Nobody waits for others on a caller's thread.
+            conn.busy_timeout(Duration::ZERO)?;
+            Ok(conn)
+        });
+        *conn = opened.ok();
     }
 }

@@ -105,13 +105,14 @@ impl Extent {
     }
 }
 
-/// A page of the session's own events.
+/// A page of the session's own events; `None` where it has more than `most` bytes.
 pub(crate) fn read(
     conn: &Connection,
     tenant: &str,
     id: SessionId,
     read: &ReadEvents,
-) -> Step<Found<EventPage>> {
+    most: usize,
+) -> Step<Option<Found<EventPage>>> {
     let sql = match (read.newest, read.kinds.is_empty()) {
         (false, true) => OLDEST,
         (true, true) => NEWEST,
@@ -134,11 +135,15 @@ pub(crate) fn read(
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
     let (mut extent, mut events, mut bytes) = (None, Vec::<Event>::new(), 0);
-    let (mut bad, mut full) = (None, false);
+    let (mut bad, mut full, mut found) = (None, false, 0);
     while let Some(row) = rows.next()? {
         if optional(row, 0)?.is_none() {
             extent = Some(Extent::of(row)?);
             continue;
+        }
+        found += row.get_ref(2)?.as_bytes().map_or(0, <[u8]>::len);
+        if found > most {
+            return Ok(None);
         }
         let event = match event(row, 0, tenant, &name)? {
             Ok(event) => event,
@@ -158,22 +163,22 @@ pub(crate) fn read(
             break;
         }
     }
-    let Some(extent) = extent else { return absent(conn, tenant, id) };
+    let Some(extent) = extent else { return absent(conn, tenant, id).map(Some) };
     if bad.is_none() && !full {
         bad = gap(read, extent, &events, None, &name);
     }
     let Some(bad) = bad else {
-        return Ok(Found::Whole(EventPage::collect(read, events.into_iter().map(Ok))?));
+        return Ok(Some(Found::Whole(EventPage::collect(read, events.into_iter().map(Ok))?)));
     };
     if events.is_empty() {
         return Err(bad.into());
     }
     let page = EventPage::collect(read, events.into_iter().map(Ok))?;
     if page.next.is_some() {
-        return Ok(Found::Whole(page));
+        return Ok(Some(Found::Whole(page)));
     }
     let damaged = Damaged::new(format!("session {id}"), bad.to_string());
-    Ok(Found::Whole(page.with_damaged(vec![damaged])))
+    Ok(Some(Found::Whole(page.with_damaged(vec![damaged]))))
 }
 
 /// The error for an event that should stand before `next` (or before the end, where there is no next) and does not.

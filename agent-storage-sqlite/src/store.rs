@@ -17,7 +17,8 @@ use tracing::{Instrument, Span, info_span};
 use crate::config::{SqliteConfig, Sync};
 use crate::error::{Step, gone};
 use crate::heads::Heads;
-use crate::readers::Readers;
+use crate::listing::Listed;
+use crate::readers::{Readers, Warm};
 use crate::reading::Found;
 use crate::request::{Answer, Request};
 use crate::writer::Sender;
@@ -26,6 +27,10 @@ use crate::{backup, bindings, listing, place, reading, workspaces};
 /// How often a session is looked at by those who wait for a change that another process makes.
 const LOOK: Duration = Duration::from_millis(25);
 const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// The most rows, and about the most bytes, that are read on the caller's thread: what takes a tenth of a millisecond.
+const AT_ONCE: usize = 64;
+const AT_ONCE_BYTES: usize = 256 << 10;
 
 /// Keeps workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections; other
 /// handles on the same file, in this process or another, behave like this one.
@@ -41,6 +46,7 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     config: SqliteConfig,
+    /// Before the writer, so that the last connection, whose end moves the log into the database, is the writer's own.
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,
@@ -104,12 +110,70 @@ impl SqliteStore {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
-    async fn read<T: Send + 'static>(
+    /// Has a thread read.
+    async fn read_rows<T: Send + 'static>(
         &self,
         doing: &'static str,
         work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
     ) -> Result<T> {
         self.shared.readers.read(doing, work).await
+    }
+
+    /// Has a thread read, and notes that what it read is in memory now.
+    async fn read<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        what: Warm,
+        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let done = self.read_rows(doing, work).await?;
+        self.shared.readers.warm(what);
+        Ok(done)
+    }
+
+    fn read_at_once<T>(
+        &self,
+        what: &Warm,
+        work: impl FnOnce(&Connection) -> Step<Option<T>>,
+    ) -> Option<Result<T>> {
+        self.shared.readers.read_at_once(what, work)
+    }
+
+    fn session(&self, id: SessionId) -> Warm {
+        Warm::Session((self.tenant.clone(), id))
+    }
+
+    /// A page of a session's events, as it is found.
+    async fn page(&self, id: SessionId, read: &ReadEvents) -> Result<Found<EventPage>> {
+        let what = self.session(id);
+        // With types to look for, there may be much to read between two of them.
+        if read.limit <= AT_ONCE
+            && read.kinds.is_empty()
+            && let Some(page) =
+                self.read_at_once(&what, |conn| reading::read(conn, &self.tenant, id, read, AT_ONCE_BYTES))
+        {
+            return page;
+        }
+        let (tenant, wanted) = (self.tenant.clone(), read.clone());
+        let page =
+            self.read("read events", what, move |conn| reading::read(conn, &tenant, id, &wanted, usize::MAX));
+        page.await?.ok_or_else(gone)
+    }
+
+    /// A page of a list, as it is found.
+    async fn listed(&self, query: &SessionQuery) -> Result<Listed> {
+        let what = Warm::Lists(self.tenant.clone());
+        if query.limit <= AT_ONCE
+            && listing::is_one_walk(query)
+            && let Some(listed) =
+                self.read_at_once(&what, |conn| listing::sessions(conn, &self.tenant, query, AT_ONCE_BYTES))
+        {
+            return listed;
+        }
+        let (tenant, wanted) = (self.tenant.clone(), query.clone());
+        let listed = self
+            .read("list sessions", what, move |conn| listing::sessions(conn, &tenant, &wanted, usize::MAX));
+        listed.await?.ok_or_else(gone)
     }
 
     /// Has the writer make a session's record anew.
@@ -121,8 +185,15 @@ impl SqliteStore {
     }
 
     async fn head(&self, id: SessionId) -> Result<Seq> {
-        let tenant = self.tenant.clone();
-        match self.read("read a session", move |conn| reading::head(conn, &tenant, id)).await? {
+        let what = self.session(id);
+        let found = match self.read_at_once(&what, |conn| reading::head(conn, &self.tenant, id).map(Some)) {
+            Some(found) => found?,
+            None => {
+                let tenant = self.tenant.clone();
+                self.read("read a session", what, move |conn| reading::head(conn, &tenant, id)).await?
+            }
+        };
+        match found {
             Found::Whole(head) => Ok(head),
             Found::Broken => Ok(self.mend(id).await?.head),
         }
@@ -153,6 +224,7 @@ impl SessionStore for SqliteStore {
             let request = Request::Commit(Box::new(commit));
             noted.record("bytes", request.size_bytes());
             let Answer::Committed(done) = self.ask(request).await? else { return Err(gone()) };
+            self.shared.readers.warm(self.session(id));
             noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
             Ok(*done)
         };
@@ -162,8 +234,16 @@ impl SessionStore for SqliteStore {
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let tenant = self.tenant.clone();
-            match self.read("read a session", move |conn| reading::load(conn, &tenant, id)).await? {
+            let what = self.session(id);
+            let found = match self.read_at_once(&what, |conn| reading::load(conn, &self.tenant, id).map(Some))
+            {
+                Some(found) => found?,
+                None => {
+                    let tenant = self.tenant.clone();
+                    self.read("read a session", what, move |conn| reading::load(conn, &tenant, id)).await?
+                }
+            };
+            match found {
                 Found::Whole(session) => Ok(session),
                 Found::Broken => self.mend(id).await,
             }
@@ -177,9 +257,7 @@ impl SessionStore for SqliteStore {
         let work = async {
             let mut mended = false;
             let page = loop {
-                let (tenant, wanted) = (self.tenant.clone(), read.clone());
-                let found = self.read("read events", move |conn| reading::read(conn, &tenant, id, &wanted));
-                match found.await? {
+                match self.page(id, &read).await? {
                     Found::Whole(page) => break page,
                     Found::Broken if mended => return Err(gone()),
                     Found::Broken => {
@@ -198,9 +276,7 @@ impl SessionStore for SqliteStore {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
         let work = async {
-            let (tenant, wanted) = (self.tenant.clone(), query.clone());
-            let listed = self.read("list sessions", move |conn| listing::sessions(conn, &tenant, &wanted));
-            let mut listed = listed.await?;
+            let mut listed = self.listed(&query).await?;
             for id in std::mem::take(&mut listed.broken) {
                 match self.mend(id).await {
                     Ok(session) => {
@@ -239,8 +315,9 @@ impl SessionStore for SqliteStore {
         let span = info_span!("store.pulse", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let (tenant, path) = (self.tenant.clone(), self.path().to_owned());
-            let found = self
-                .read("look for signs of life", move |conn| reading::pulse(conn, &path, &tenant, id, epoch));
+            let found = self.read_rows("look for signs of life", move |conn| {
+                reading::pulse(conn, &path, &tenant, id, epoch)
+            });
             match found.await? {
                 Found::Whole(pulse) => Ok(pulse),
                 Found::Broken => self.mend(id).await.map(|_| Pulse::default()),
@@ -287,7 +364,7 @@ impl WorkspaceStore for SqliteStore {
         let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
         let work = async {
             let tenant = self.tenant.clone();
-            self.read("read a workspace", move |conn| workspaces::load(conn, &tenant, id)).await
+            self.read_rows("read a workspace", move |conn| workspaces::load(conn, &tenant, id)).await
         };
         observed(span, work).await
     }
@@ -313,7 +390,7 @@ impl WorkspaceStore for SqliteStore {
         let span = info_span!("store.list_workspaces", store = "sqlite", outcome = Empty);
         let work = async {
             let tenant = self.tenant.clone();
-            self.read("list workspaces", move |conn| workspaces::list(conn, &tenant, &query)).await
+            self.read_rows("list workspaces", move |conn| workspaces::list(conn, &tenant, &query)).await
         };
         observed(span, work).await
     }
@@ -327,7 +404,8 @@ impl WorkspaceStore for SqliteStore {
         let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
         let work = async {
             let tenant = self.tenant.clone();
-            self.read("read a configuration", move |conn| workspaces::load_config(conn, &tenant, id)).await
+            self.read_rows("read a configuration", move |conn| workspaces::load_config(conn, &tenant, id))
+                .await
         };
         observed(span, work).await
     }
@@ -349,7 +427,7 @@ impl BindingStore for SqliteStore {
         let span = info_span!("store.resolve", store = "sqlite", outcome = Empty);
         let work = async {
             let (tenant, device) = (self.tenant.clone(), device.clone());
-            self.read("read a binding", move |conn| bindings::resolve(conn, &tenant, &device)).await
+            self.read_rows("read a binding", move |conn| bindings::resolve(conn, &tenant, &device)).await
         };
         observed(span, work).await
     }
@@ -390,7 +468,7 @@ impl BindingStore for SqliteStore {
         let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
         let work = async {
             let tenant = self.tenant.clone();
-            self.read("list bindings", move |conn| bindings::list(conn, &tenant, &query)).await
+            self.read_rows("list bindings", move |conn| bindings::list(conn, &tenant, &query)).await
         };
         observed(span, work).await
     }
@@ -406,7 +484,7 @@ impl Tenants for SqliteStore {
         let span = info_span!("store.list_tenants", store = "sqlite", outcome = Empty);
         let work = async {
             let after = after.map_or_else(String::new, |after| after.as_str().to_owned());
-            self.read("list tenants", move |conn| listing::tenants(conn, &after)).await.map(Page::new)
+            self.read_rows("list tenants", move |conn| listing::tenants(conn, &after)).await.map(Page::new)
         };
         observed(span, work).await
     }

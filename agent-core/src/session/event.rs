@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{CommitId, EventId, RunId, Seq, check_text, quoted, text_serde};
-use crate::json::{Fault, RawFields, RawJson};
+use crate::json::{Fault, RawFields, RawJson, Text};
 use crate::session::body::Body;
 use crate::session::transition::Transition;
 
@@ -378,8 +378,8 @@ impl<'de> Deserialize<'de> for Event {
                 let (mut seq, mut commit, mut n, mut of, mut at) = (None, None, None, None, None);
                 let (mut kind, mut actor, mut run, mut transition, mut data) = (None, None, None, None, None);
                 let mut extra = RawFields::new();
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    match &*key {
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match &*key.0 {
                         "seq" => seq = Some(map.next_value()?),
                         // The id follows from the commit; the checksum is the framing of a log, checked there.
                         "id" | "crc" => drop(map.next_value::<IgnoredAny>()?),
@@ -392,7 +392,7 @@ impl<'de> Deserialize<'de> for Event {
                         "run" => run = map.next_value()?,
                         "transition" => transition = map.next_value()?,
                         "data" => data = Some(map.next_value::<RawJson>()?),
-                        _ => extra.push(&key, map.next_value()?),
+                        _ => extra.push(&key.0, map.next_value()?),
                     }
                 }
                 let missing = serde::de::Error::missing_field;

@@ -42,7 +42,7 @@ macro_rules! words {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-                let word = <std::borrow::Cow::<'de, str> as serde::Deserialize<'de>>::deserialize(deserializer)?;
+                let word = <$crate::json::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?.0;
                 Self::from_word(&word)
                     .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} {word:?}", stringify!($name))))
             }
