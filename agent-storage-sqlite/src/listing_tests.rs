@@ -33,6 +33,36 @@ fn assert_walks(sql: &str, plan: &[String]) {
     );
 }
 
+/// X04: a statement is prepared once, and not anew for the next values.
+#[test]
+fn x04_other_values_prepare_nothing_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).unwrap();
+    let prepared_anew = |sql: &str| {
+        let mut statement = conn.prepare(sql).unwrap();
+        for round in 0..3 {
+            for n in 1..=statement.parameter_count() {
+                statement.raw_bind_parameter(n, round).unwrap();
+            }
+            let mut rows = statement.raw_query();
+            while rows.next().unwrap().is_some() {}
+        }
+        statement.get_status(rusqlite::StatementStatus::RePrepare)
+    };
+    let parent: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
+    let lists = [
+        SessionQuery::new(),
+        SessionQuery::new().label("a", "b").label("c", "d"),
+        SessionQuery::new().parent(parent),
+        SessionQuery::new().due(Timestamp::UNIX_EPOCH),
+    ];
+    let lists = lists.map(|query| sql("default", &query, Some((Timestamp::UNIX_EPOCH, parent)), false).text);
+    let others = [reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST];
+    for sql in lists.iter().map(String::as_str).chain(others) {
+        assert_eq!(prepared_anew(sql), 0, "{sql}");
+    }
+}
+
 /// R15, R20, N15, X04: lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
 /// reads of a log walk an index in order: no plan holds a scan or a sort.
 #[test]

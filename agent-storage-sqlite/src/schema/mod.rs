@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{SqliteConfig, Sync};
@@ -60,6 +61,8 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
 pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Plans do not depend on what is bound; else SQLite would prepare some statements anew for each new value.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.execute_batch(
         "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; \
          PRAGMA cache_size = -16384",
