@@ -1,5 +1,5 @@
--- The conditions of the partial indexes stand in the queries that use them, word for word. `IS NOT NULL` would serve, but
--- SQLite would then look at what is bound, and prepare each statement on the table anew whenever it is bound again.
+-- The conditions of the partial indexes stand in the queries that use them, word for word, so that SQLite sees that they
+-- hold whatever is bound.
 CREATE INDEX IF NOT EXISTS sessions_by_workspace ON sessions (tenant, workspace, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_state ON sessions (tenant, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_creator ON sessions (tenant, creator, last_active_at, id);
