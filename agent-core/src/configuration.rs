@@ -39,6 +39,8 @@ pub enum ConfigLayer {
     Workspace,
     /// A variable of the environment.
     Environment,
+    /// What a session has kept since its configuration was [frozen](crate::holdings::frozen_config).
+    Session,
 }
 
 impl fmt::Display for ConfigLayer {
@@ -47,6 +49,7 @@ impl fmt::Display for ConfigLayer {
             Self::Global => "global",
             Self::Workspace => "workspace",
             Self::Environment => "environment",
+            Self::Session => "session",
         })
     }
 }
@@ -187,6 +190,18 @@ fn parse(layer: ConfigLayer, text: &str) -> Result<Table> {
     })
 }
 
+/// One value of a [`LayeredConfig`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ConfigEntry<'a> {
+    /// Its key: names with dots between.
+    pub key: String,
+    /// The value; `None` for a secret.
+    pub value: Option<&'a Value>,
+    /// The layer that it comes from.
+    pub layer: ConfigLayer,
+}
+
 /// What the layers come to, and which of them says what.
 #[derive(Clone, Debug)]
 pub struct LayeredConfig {
@@ -222,23 +237,66 @@ impl LayeredConfig {
 
     /// One line for each value: its key, the value, and the layer that it comes from. Secrets are named, and not shown.
     pub fn explain(&self) -> String {
-        let mut out = String::new();
-        for (path, layer) in &self.layers {
-            // In an array, too, there may be secrets.
-            let is_secret = |pattern: &Pattern| pattern.covers(path) || pattern.reaches_below(path);
-            let secret = self.secret.iter().any(is_secret);
-            let mut value = None;
-            for name in path {
-                value = value.map_or(Some(&self.values), Value::as_table).and_then(|table| table.get(name));
+        let line = |entry: ConfigEntry<'_>| {
+            let shown = entry.value.map_or_else(|| "(secret)".to_owned(), ToString::to_string);
+            format!("{} = {shown}  # {}\n", entry.key, entry.layer)
+        };
+        self.entries().map(line).collect()
+    }
+
+    /// All values but secrets as TOML text, from which [`frozen`](Self::frozen) makes them again.
+    pub fn snapshot(&self) -> String {
+        let mut kept = Table::new();
+        for (path, value) in self.layers.keys().filter_map(|path| Some((path, self.at(path)?))) {
+            if let (false, Some((name, above))) = (self.is_secret(path), path.split_last()) {
+                let table = above.iter().fold(Some(&mut kept), |table, name| {
+                    let slot = table?.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
+                    slot.as_table_mut()
+                });
+                table.into_iter().for_each(|table| drop(table.insert(name.clone(), value.clone())));
             }
-            let shown = match value {
-                Some(_) if secret => "(secret)".to_owned(),
-                Some(value) => value.to_string(),
-                None => continue,
-            };
-            out.push_str(&format!("{} = {shown}  # {layer}\n", shown_path(path)));
         }
-        out
+        kept.to_string()
+    }
+
+    /// What a [`snapshot`](Self::snapshot) says, with the secrets of this: what came to be otherwise since changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is no TOML, or says something of a table in which there is a secret now.
+    pub fn frozen(&self, snapshot: &str) -> Result<Self> {
+        let mut frozen = Self { values: Table::new(), layers: BTreeMap::new(), secret: self.secret.clone() };
+        // A secret that stands there nevertheless was not put there by a snapshot.
+        frozen.overlay(ConfigLayer::Session, &parse(ConfigLayer::Session, snapshot)?, &self.secret)?;
+        for (path, layer) in self.layers.iter().filter(|(path, _)| self.is_secret(path)) {
+            let Some(value) = self.at(path).cloned() else { continue };
+            if let Value::Table(table) = nested(path, value) {
+                frozen.overlay(*layer, &table, &[])?;
+            }
+        }
+        Ok(frozen)
+    }
+
+    fn is_secret(&self, path: &[String]) -> bool {
+        // In an array, too, there may be secrets.
+        self.secret.iter().any(|pattern| pattern.covers(path) || pattern.reaches_below(path))
+    }
+
+    fn at(&self, path: &[String]) -> Option<&Value> {
+        let mut value = None;
+        for name in path {
+            value = value.map_or(Some(&self.values), Value::as_table).and_then(|table| table.get(name));
+        }
+        value
+    }
+
+    /// All values, each with its key as TOML spells it and the layer that it comes from; secrets without their values.
+    pub fn entries(&self) -> impl Iterator<Item = ConfigEntry<'_>> {
+        self.layers.iter().filter_map(|(path, layer)| {
+            let value = self.at(path)?;
+            let value = (!self.is_secret(path)).then_some(value);
+            Some(ConfigEntry { key: shown_path(path), value, layer: *layer })
+        })
     }
 
     fn overlay(&mut self, layer: ConfigLayer, table: &Table, protected: &[Pattern]) -> Result<()> {
@@ -264,16 +322,17 @@ impl LayeredConfig {
             }
             Some(_) => return Err(wrong("is neither text, a number nor true or false")),
         };
-        let nested = variable
-            .path
-            .iter()
-            .rev()
-            .fold(value, |value, name| Value::Table(Table::from_iter([(name.clone(), value)])));
-        match nested {
+        match nested(&variable.path, value) {
             Value::Table(table) => self.overlay(ConfigLayer::Environment, &table, &[]),
             _ => Ok(()),
         }
     }
+}
+
+/// A value below its path.
+fn nested(path: &[String], value: Value) -> Value {
+    let below = |value, name: &String| Value::Table(Table::from_iter([(name.clone(), value)]));
+    path.iter().rev().fold(value, below)
 }
 
 /// A key path as TOML spells it.

@@ -7,6 +7,7 @@
 
 pub mod binding;
 pub mod configuration;
+pub mod copy;
 mod effects;
 mod error;
 #[cfg(feature = "runtime")]
@@ -18,6 +19,7 @@ mod json;
 pub mod maintenance;
 mod manager;
 pub mod page;
+pub mod registry;
 pub mod retention;
 #[cfg(feature = "runtime")]
 pub mod runtime;
@@ -40,6 +42,7 @@ pub use json::{RawFields, RawJson};
 pub use maintenance::{Finding, FindingKind, Gap, Salvaged, Verification};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use page::{Cursor, Damaged, Page};
+pub use registry::{Registry, StoreAddress};
 pub use retention::{
     Act, Deletion, Former, GcPolicy, GcReport, Inactive, Kept, Protection, SweepPolicy, SweepReport, Swept,
 };

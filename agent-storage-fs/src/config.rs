@@ -1,10 +1,13 @@
 //! Where the store lies and how it behaves.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{Effects, Error, ErrorKind, Result};
+use agent_core::registry::{decoded, parts};
+use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
+use async_trait::async_trait;
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};
@@ -53,6 +56,9 @@ impl FsConfig {
     /// How many sessions are kept open for writing, unless set. Each takes two open files.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
 
+    const OPTIONS: &'static str =
+        "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, app=NAME";
+
     /// A store in the directory `root`, which is made, for its owner only, by the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
@@ -93,6 +99,75 @@ impl FsConfig {
         })?;
         let data = if cfg!(windows) { base.cache_dir() } else { base.data_dir() };
         Ok(Self::new(data.join(app)))
+    }
+
+    /// Options from a URL: `files:PATH?sync=full|off&lock_wait_ms=NUMBER&open_sessions=NUMBER&transcripts=true|false`. In
+    /// the path, `%` and two hexadecimal digits stand for a byte. Without a path it is the platform's data directory, of
+    /// [`DEFAULT_APP`](Self::DEFAULT_APP) or of another program: `files:?app=Aptove`.
+    ///
+    /// ```
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// let config = FsConfig::from_url("files:/var/lib/agent?sync=off")?;
+    /// assert_eq!(config.root().to_str(), Some("/var/lib/agent"));
+    /// let error = FsConfig::from_url("files:notes?synch=full").unwrap_err();
+    /// assert!(error.to_string().contains("lock_wait_ms"));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is no such URL, or names an option that there is not; those of
+    /// [`platform`](Self::platform).
+    pub fn from_url(url: &str) -> Result<Self> {
+        let rest = url
+            .strip_prefix("files:")
+            .ok_or_else(|| invalid("this is no address of a store in files; write files:PATH".to_owned()))?;
+        let (path, mut options) = parts(rest.strip_prefix("//").unwrap_or(rest))?;
+        let app = options.iter().position(|(name, _)| name == "app").map(|at| options.swap_remove(at).1);
+        let mut config = match (decoded(path)?, app) {
+            (path, None) if path.is_empty() => Self::platform(Self::DEFAULT_APP)?,
+            (path, Some(app)) if path.is_empty() => Self::platform(&app)?,
+            (_, Some(_)) => {
+                return Err(invalid(
+                    "the address names a path and a program; leave one of the two out".to_owned(),
+                ));
+            }
+            (path, None) => Self::new(path),
+        };
+        for (name, value) in options {
+            config = config.with_option(&name, &value)?;
+        }
+        Ok(config)
+    }
+
+    /// Makes `files:PATH` known.
+    pub fn register(registry: &mut Registry) {
+        registry.register("files", "files:PATH", Self::from_url);
+    }
+
+    /// Sets an option by its name in a URL.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where there is no such option, or the value is none of its.
+    pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
+        let bad = || invalid(format!("{value:?} is no value of {name}; known are {}", Self::OPTIONS));
+        match (name, value) {
+            ("sync", "full") => Ok(self.with_sync(Sync::Full)),
+            ("sync", "off") => Ok(self.with_sync(Sync::Off)),
+            ("transcripts", _) => Ok(self.with_transcripts(value.parse().map_err(|_| bad())?)),
+            ("lock_wait_ms", _) => {
+                let millis = value.parse::<u32>().map_err(|_| bad())?;
+                Ok(self.with_lock_wait(Duration::from_millis(u64::from(millis))))
+            }
+            ("open_sessions", _) => {
+                let count = value.parse::<u16>().ok().filter(|count| *count > 0).ok_or_else(bad)?;
+                Ok(self.with_open_sessions(usize::from(count)))
+            }
+            ("sync", _) => Err(bad()),
+            _ => Err(invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))),
+        }
     }
 
     /// Sets when a write counts as done.
@@ -150,4 +225,21 @@ impl FsConfig {
     pub async fn open(self) -> Result<FsStore> {
         FsStore::with_config(self).await
     }
+}
+
+impl fmt::Display for FsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.root.display().fmt(f)
+    }
+}
+
+#[async_trait]
+impl StoreAddress for FsConfig {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{Effects, Error, ErrorKind, Result};
+use agent_core::registry::{decoded, parts};
+use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
+use async_trait::async_trait;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
@@ -80,17 +82,21 @@ impl S3Config {
             // The whole URL may hold a secret.
             invalid("this is no address of an S3 store; write s3://BUCKET/PREFIX?OPTION=VALUE")
         })?;
-        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (place, options) = parts(rest)?;
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let mut config = Self::new(decode(bucket)?).with_prefix(decode(prefix)?)?;
+        let mut config = Self::new(decoded(bucket)?).with_prefix(decoded(prefix)?)?;
         if config.bucket.is_empty() {
             return Err(invalid("the address names no bucket; write s3://BUCKET/PREFIX?OPTION=VALUE"));
         }
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            config = config.with_option(&decode(name)?, &decode(value)?)?;
+        for (name, value) in options {
+            config = config.with_option(&name, &value)?;
         }
         Ok(config)
+    }
+
+    /// Makes `s3://BUCKET/PREFIX` known.
+    pub fn register(registry: &mut Registry) {
+        registry.register("s3", "s3://BUCKET/PREFIX", Self::from_url);
     }
 
     /// Sets the folder in the bucket below which everything lies.
@@ -237,6 +243,19 @@ impl fmt::Debug for S3Config {
     }
 }
 
+impl fmt::Display for S3Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.prefix)
+    }
+}
+
+#[async_trait]
+impl StoreAddress for S3Config {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Connector(Arc<dyn HttpConnector>);
 
@@ -248,16 +267,4 @@ impl HttpConnector for Connector {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
-}
-
-fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = hex.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("a part of the address is no text"))
 }

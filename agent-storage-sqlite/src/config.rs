@@ -1,9 +1,13 @@
 //! Where the file lies and how the store behaves.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{Effects, Error, ErrorKind, Result};
+use agent_core::registry::{decoded, parts};
+use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
+use async_trait::async_trait;
 
 use crate::store::SqliteStore;
 
@@ -84,18 +88,21 @@ impl SqliteConfig {
         let rest = url
             .strip_prefix("sqlite:")
             .ok_or_else(|| invalid(format!("{url:?} is no address of a SQLite store; write sqlite:PATH")))?;
-        let rest = rest.strip_prefix("//").unwrap_or(rest);
-        let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let path = decode(path)?;
+        let (path, options) = parts(rest.strip_prefix("//").unwrap_or(rest))?;
+        let path = decoded(path)?;
         if path.is_empty() {
             return Err(invalid("the address names no file; write sqlite:PATH".to_owned()));
         }
         let mut config = Self::new(path);
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            config = config.with_option(name, value)?;
+        for (name, value) in options {
+            config = config.with_option(&name, &value)?;
         }
         Ok(config)
+    }
+
+    /// Makes `sqlite:PATH` known.
+    pub fn register(registry: &mut Registry) {
+        registry.register("sqlite", "sqlite:PATH", Self::from_url);
     }
 
     /// Sets an option by its name in a URL.
@@ -176,21 +183,19 @@ impl SqliteConfig {
     }
 }
 
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+impl fmt::Display for SqliteConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
+    }
 }
 
-fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = hex.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
+#[async_trait]
+impl StoreAddress for SqliteConfig {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
     }
-    String::from_utf8(bytes)
-        .ok()
-        .filter(|path| !path.contains('\0'))
-        .ok_or_else(|| invalid("the path of the address must be text without NUL".to_owned()))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -98,3 +98,20 @@ fn the_quickstart_goes_on_where_it_stopped() {
         assert_eq!(out, format!("Hello ({messages} messages so far)\n"));
     }
 }
+
+/// A39: where one is, and how much is in the context, in one line each; the help names every command of the seed.
+#[test]
+fn a39_workspace_and_context_tell_where_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, err) =
+        printed(folder.path(), &["one", "two", "/workspace", "/context", "/clear", "/context", "/help"]);
+    let id = err.split("workspace ").nth(1).unwrap().split(',').next().unwrap();
+    assert!(out.contains(&format!("id         {id}\n")) && out.contains("messages   4\n"), "{out}");
+    assert!(out.contains("model      echo\n") && out.contains(folder.path().to_str().unwrap()), "{out}");
+    let counts: Vec<_> = out.lines().filter(|line| line.contains("in the context window")).collect();
+    assert_eq!(counts[0], "4 messages in the context window, 0 messages without an answer");
+    assert_eq!(counts[1], "0 messages in the context window, 0 messages without an answer");
+    for command in ["/workspace", "/clear", "/context", "/help", "/quit"] {
+        assert!(out.contains(&format!("  {command} ")), "{command}: {out}");
+    }
+}

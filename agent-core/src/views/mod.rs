@@ -5,6 +5,7 @@ mod active;
 mod artifacts;
 mod branches;
 mod runs;
+mod search;
 mod session_view;
 mod topic;
 
@@ -12,5 +13,6 @@ pub use active::{ActiveSession, Stage, active_sessions};
 pub use artifacts::{ArtifactPage, RegisteredArtifact};
 pub use branches::{Branch, Branches};
 pub use runs::{Claim, RunEntry, RunPage, RunStatus, RunsBefore};
+pub use search::find_sessions;
 pub use session_view::{Around, SessionView, Snapshot};
 pub use topic::{Outcome, Topic};

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::{DeviceId, SessionId};
-use agent_storage_s3::S3Config;
-use agent_storage_sqlite::SqliteConfig;
 use clap::Parser;
 
-/// A conversation that is there again when you come back.
+use crate::command::Command;
+use crate::stores::{Address, address};
+
+/// A conversation that is there again when you come back; and a look after what it leaves.
 ///
-/// What you type goes to the active session of the workspace that your device is bound to; the first start makes both.
-/// Everything is stored before it is answered, so you can end the program in any way and go on later. Several chats
-/// may be open on the same data at once: one of them answers at a time, and all see what is said.
+/// Without a command it is the conversation. What you type goes to the active session of the workspace that your device is
+/// bound to; the first start makes both. Everything is stored before it is answered, so you can end the program in any
+/// way and go on later. Several chats may be open on the same data at once: one of them answers at a time, and all see
+/// what is said.
 ///
 /// The model is an offline one that repeats what you say. `!time` makes it call a tool that tells the time, `!sleep 5`
 /// one that waits five seconds.
@@ -20,17 +22,25 @@ use clap::Parser;
 #[command(name = "chat", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Keep the data in this folder [default: the user's data folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true, conflicts_with = "store")]
     pub(crate) data_dir: Option<PathBuf>,
 
     /// Act as this device [default: the name of this host]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     pub(crate) device: Option<DeviceId>,
 
-    /// Keep the data in files (fs), in one database file (sqlite:PATH), in a bucket that many machines may share
-    /// (s3://BUCKET/PREFIX), or in memory and only until the end (memory)
-    #[arg(long, value_name = "STORE", value_parser = store, default_value = "fs")]
-    pub(crate) store: Store,
+    /// Keep the data in files (files:PATH), in one database file (sqlite:PATH), in a bucket that many machines may share
+    /// (s3://BUCKET/PREFIX), or in memory and only until the end (memory:)
+    #[arg(long, value_name = "STORE", value_parser = address, global = true)]
+    pub(crate) store: Option<Address>,
+
+    /// Take the host's configuration from this file [default: config.toml beside the data]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print JSON for programs; errors too, on standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 
     /// Open this session rather than the one that was used last
     #[arg(long, value_name = "ID")]
@@ -43,35 +53,9 @@ pub(crate) struct Args {
     /// Take over from a chat that gave no sign of life for so long
     #[arg(long, value_name = "MS", value_parser = millis, hide = true)]
     pub(crate) lease_ttl_ms: Option<Duration>,
-}
 
-/// Where the data is kept.
-#[derive(Clone, Debug)]
-pub(crate) enum Store {
-    /// In memory, until the program ends.
-    Memory,
-    /// In files.
-    Fs,
-    /// In one database file.
-    Sqlite(Box<SqliteConfig>),
-    /// In a bucket.
-    S3(Box<S3Config>),
-}
-
-fn store(text: &str) -> Result<Store, String> {
-    match text {
-        "memory" => Ok(Store::Memory),
-        "fs" => Ok(Store::Fs),
-        url if url.starts_with("sqlite:") => match SqliteConfig::from_url(url) {
-            Ok(config) => Ok(Store::Sqlite(Box::new(config))),
-            Err(error) => Err(error.to_string()),
-        },
-        url if url.starts_with("s3:") => match S3Config::from_url(url) {
-            Ok(config) => Ok(Store::S3(Box::new(config))),
-            Err(error) => Err(error.to_string()),
-        },
-        _ => Err("the stores are fs, memory, sqlite:PATH and s3://BUCKET/PREFIX".to_owned()),
-    }
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
 }
 
 fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
@@ -80,7 +64,9 @@ fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
 
 macro_rules! commands {
     () => {
-        "  /history [N]  what was said in this session
+        "  /workspace    where you are: the workspace, its id, the model, how much was said
+  /context      how much a model is given
+  /history [N]  what was said in this session
   /sessions     the sessions of this workspace
   /new [TITLE]  begin a session
   /switch N     go to session N of /sessions; an id, or its beginning, will do
@@ -98,7 +84,7 @@ Ctrl-C ends the answer, not the program. A text that begins with / is sent with 
 pub(crate) const COMMANDS: &str = commands!();
 
 const AFTER_HELP: &str = concat!(
-    "Commands:\n",
+    "In a conversation:\n",
     commands!(),
     "
 
@@ -109,6 +95,9 @@ Examples:
   chat
   chat --data-dir ./notes --device laptop
   chat --store sqlite:./notes.db
+  chat workspace list --json
+  chat session export ID --output session.json
+  chat copy files:./notes sqlite:./notes.db
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
   printf 'hello\\n' | chat
 
@@ -119,5 +108,9 @@ Exit codes:
   0         all went well
   1         something failed; standard error says what, and what to do
   2         the command line is wrong
-  130, 143  ended by a signal"
+  130, 143  ended by a signal
+and of the commands:
+  3         what was named is not there, or was deleted
+  4         it is not as it must be for that: somebody is at work on it, or has changed it; nothing was changed
+  5         something stored is damaged, or was not copied; the report names it"
 );

@@ -2,11 +2,13 @@
 
 mod args;
 mod chat;
-mod commands;
+mod command;
 mod input;
 mod offline;
 mod open;
 mod screen;
+mod slash;
+mod stores;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,7 +19,7 @@ use args::Args;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let mut args = Args::parse();
     // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -25,6 +27,9 @@ async fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
+    if let Some(command) = args.command.take() {
+        return command::run(command, &args).await;
+    }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let code = match open::open(&args, terminal).await {
         Ok(chat) => chat.run().await,

@@ -4,16 +4,16 @@ use std::error::Error;
 use std::sync::Arc;
 
 use agent_core::{
-    AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, MemoryStore, ReadEvents,
-    SessionHandle, SessionQuery, Storage,
+    AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, ReadEvents, SessionHandle,
+    SessionQuery,
 };
-use agent_storage_fs::FsConfig;
 
-use crate::args::{Args, Store};
+use crate::args::Args;
 use crate::chat::{Chat, Place};
 use crate::input::Reader;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
+use crate::stores;
 
 /// How many of one's own lines the arrow keys bring back.
 const LINES: usize = 200;
@@ -24,7 +24,8 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
         Some(device) => device.clone(),
         None => host_name()?,
     };
-    let (storage, data) = storage(args).await?;
+    let address = stores::chosen(args)?;
+    let (storage, data) = (address.open().await?, address.shown());
     let effects = Effects::default();
     // A device's name may be longer than a holder's.
     let name = &device.as_str()[..device.as_str().floor_char_boundary(200)];
@@ -44,25 +45,6 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
     let workspace = agent.workspaces().load(handle.snapshot().workspace).await?;
     let place = Place { agent, workspace, device, data };
     Ok(Chat::new(place, handle, reader, Screen::new(terminal, printer))?)
-}
-
-async fn storage(args: &Args) -> Result<(Storage, String), Box<dyn Error>> {
-    let config = match (&args.store, &args.data_dir) {
-        (Store::Fs, Some(folder)) => FsConfig::new(folder),
-        (Store::Fs, None) => FsConfig::platform(FsConfig::DEFAULT_APP)?,
-        (_, Some(_)) => return Err("--data-dir goes with --store fs; leave one of the two out".into()),
-        (Store::Memory, None) => return Ok((MemoryStore::new().into(), "memory, until the end".to_owned())),
-        (Store::Sqlite(config), None) => {
-            let shown = config.path().display().to_string();
-            return Ok((config.clone().open().await?.into(), shown));
-        }
-        (Store::S3(config), None) => {
-            let shown = format!("s3://{}/{}", config.bucket(), config.prefix());
-            return Ok((config.clone().open().await?.into(), shown));
-        }
-    };
-    let shown = config.root().display().to_string();
-    Ok((config.open().await?.into(), shown))
 }
 
 /// The session that was asked for; else the one of the device's workspace that was used last.
@@ -91,7 +73,7 @@ async fn own_lines(handle: &SessionHandle) -> agent_core::Result<Vec<String>> {
 }
 
 /// The host's name as a device; `cli` where it has none that will do.
-fn host_name() -> agent_core::Result<DeviceId> {
+pub(crate) fn host_name() -> agent_core::Result<DeviceId> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.parse().or_else(|_| "cli".parse())
 }

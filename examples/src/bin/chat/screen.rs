@@ -84,7 +84,7 @@ impl Screen {
 }
 
 /// The text, with what would steer the terminal made visible.
-fn visible(text: &str) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(steers) {
         return text.into();

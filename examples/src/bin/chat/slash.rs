@@ -1,6 +1,6 @@
 //! The commands that begin with a slash.
 
-use agent_core::{EventType, Patch, ReadEvents, SessionQuery, SessionSummary, Timestamp, Title};
+use agent_core::{EventType, Patch, ReadEvents, Seq, SessionQuery, SessionSummary, Timestamp, Title};
 
 use crate::args::COMMANDS;
 use crate::chat::{Chat, counted};
@@ -12,7 +12,7 @@ const HISTORY: usize = 50;
 const SESSIONS: usize = 100;
 
 /// What `/history` shows.
-const SHOWN: [EventType; 9] = [
+pub(crate) const SHOWN: [EventType; 9] = [
     EventType::USER_MESSAGE,
     EventType::USER_INTERRUPT,
     EventType::USER_DEFINE_OUTCOME,
@@ -29,6 +29,8 @@ impl Chat {
     pub(crate) async fn command(&mut self, line: &str) {
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let done = match (name, rest.trim()) {
+            ("workspace", "") => self.workspace().await,
+            ("context", "") => self.context().await,
             ("history", "") => self.history(HISTORY).await,
             ("history", count) if count.parse().is_ok_and(|count: usize| count > 0) => {
                 self.history(count.parse().unwrap_or(HISTORY)).await
@@ -60,6 +62,40 @@ impl Chat {
         if let Err(error) = done {
             self.fail(&error);
         }
+    }
+
+    async fn workspace(&mut self) -> agent_core::Result<()> {
+        let workspace = self.place.agent.workspaces().load(self.place.workspace.id).await?;
+        let counts = self.handle.context().await?.counts;
+        for (name, value) in [
+            ("workspace", workspace.name.as_str()),
+            ("id", &workspace.id.to_string()),
+            ("provider", workspace.provider.as_deref().unwrap_or("offline")),
+            ("model", "echo"),
+            ("session", &self.handle.id().to_string()),
+            ("messages", &counts.messages().to_string()),
+            ("last used", &minute(workspace.last_accessed)),
+            ("data", &self.place.data),
+        ] {
+            self.screen.line(&format!("{name:<10} {value}"));
+        }
+        self.place.workspace = workspace;
+        Ok(())
+    }
+
+    async fn context(&mut self) -> agent_core::Result<()> {
+        let now = self.handle.context().await?;
+        let summary = if self.handle.snapshot().summary > Seq::ZERO {
+            ", and a summary of what was before"
+        } else {
+            ""
+        };
+        self.screen.line(&format!(
+            "{} in the context window{summary}, {} without an answer",
+            counted(now.counts.messages(), "message"),
+            counted(now.pending, "message"),
+        ));
+        Ok(())
     }
 
     async fn history(&mut self, count: usize) -> agent_core::Result<()> {
@@ -153,6 +189,6 @@ impl Chat {
 }
 
 /// A time, to the minute.
-fn minute(at: Timestamp) -> String {
+pub(crate) fn minute(at: Timestamp) -> String {
     at.to_string().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }

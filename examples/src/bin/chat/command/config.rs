@@ -1,0 +1,105 @@
+//! `chat config`.
+
+use std::fs;
+use std::io::ErrorKind as IoKind;
+
+use agent_core::configuration::{ConfigLayers, LayeredConfig};
+use agent_core::{ErrorKind, WorkspaceId};
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+
+use super::output::line;
+use super::{Failure, Site};
+use crate::open::host_name;
+use crate::stores::config_file;
+
+/// The keys of providers, each in a variable of the environment. Their values are never shown.
+const KEYS: [(&str, &str); 3] = [
+    ("ANTHROPIC_API_KEY", "providers.claude.api_key"),
+    ("GOOGLE_API_KEY", "providers.gemini.api_key"),
+    ("OPENAI_API_KEY", "providers.openai.api_key"),
+];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what the layers of configuration come to: the host's file, the workspace's over it, the environment over both
+    Show {
+        /// Of this workspace [default: the one that the device is bound to]
+        #[arg(long, value_name = "ID")]
+        workspace: Option<WorkspaceId>,
+        /// Say of each value which layer it comes from
+        #[arg(long)]
+        explain: bool,
+    },
+}
+
+impl Command {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+        let Self::Show { workspace, explain } = self;
+        let config = merged(site, workspace).await?;
+        if site.out.is_json() {
+            let entry = |entry: agent_core::configuration::ConfigEntry<'_>| {
+                let value = entry.value.map_or(Value::Null, |value| json!(value));
+                let mut fields = json!({"value": value, "secret": entry.value.is_none()});
+                if let (true, Some(fields)) = (explain, fields.as_object_mut()) {
+                    fields.insert("layer".to_owned(), json!(entry.layer.to_string()));
+                }
+                (entry.key, fields)
+            };
+            site.out.result(&Value::Object(config.entries().map(entry).collect::<Map<_, _>>()), "");
+            return Ok(());
+        }
+        for entry in config.entries() {
+            let value = entry.value.map_or_else(|| "(secret)".to_owned(), ToString::to_string);
+            let layer = if explain { format!("  # {}", entry.layer) } else { String::new() };
+            line(&format!("{} = {value}{layer}", entry.key));
+        }
+        Ok(())
+    }
+}
+
+/// The layers of a workspace, merged. A device that is bound to none has the host's and the environment's.
+async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
+    let file = config_file(site.args)?;
+    let global = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == IoKind::NotFound && site.args.config.is_none() => String::new(),
+        Err(error) => {
+            let code = if error.kind() == IoKind::NotFound { 3 } else { 1 };
+            return Err(Failure::new(code, "failed", format!("cannot read {}: {error}", file.display())));
+        }
+    };
+    let mut layers = ConfigLayers::new().global(&global)?;
+    // Where its key goes is the host's to say.
+    for key in ["providers.*.base_url", "providers.*.api_key"] {
+        layers = layers.protect(key)?;
+    }
+    layers = layers.secret("providers.*.api_key")?;
+    for (variable, key) in KEYS {
+        layers = layers.secret_variable(variable, key)?;
+    }
+    let bound = match workspace {
+        Some(id) => Some(id),
+        None => {
+            let device = match &site.args.device {
+                Some(device) => device.clone(),
+                None => host_name()?,
+            };
+            site.storage.bindings.resolve(&device).await?
+        }
+    };
+    if let Some(id) = bound {
+        let text = match site.storage.workspaces.load_config(id).await {
+            // What a device is bound to may be gone.
+            Err(error)
+                if workspace.is_none()
+                    && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) =>
+            {
+                None
+            }
+            text => text?,
+        };
+        layers = layers.workspace(&text.unwrap_or_default())?;
+    }
+    Ok(layers.merge(|name| std::env::var(name).ok())?)
+}

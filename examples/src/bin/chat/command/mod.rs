@@ -1,0 +1,151 @@
+//! The commands of the command line: one room for each noun.
+
+mod config;
+mod copy;
+mod device;
+mod output;
+mod progress;
+mod session;
+mod verify;
+mod workspace;
+
+use std::error::Error as StdError;
+use std::process::ExitCode;
+
+use agent_core::{Effects, Error, ErrorKind, Storage, WorkspaceManager};
+use clap::{CommandFactory, Subcommand};
+
+use crate::args::Args;
+use crate::stores;
+use output::Out;
+
+/// What can be done beside the conversation.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Workspaces: list, create, show, delete, collect what nobody uses
+    #[command(subcommand)]
+    Workspace(workspace::Command),
+    /// Sessions: list, show, export, import, fork, delete
+    #[command(subcommand)]
+    Session(session::Command),
+    /// Devices, and the workspaces that they are bound to
+    #[command(subcommand)]
+    Device(device::Command),
+    /// Configuration
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
+    Copy(copy::Copy),
+    /// Look through everything that is stored, and name what is damaged
+    Verify,
+    /// Print what lets a shell complete this command line
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Why a command did not do all that was asked, and the exit code for that.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    /// In one word, for programs.
+    kind: &'static str,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, kind: &'static str, text: impl Into<String>) -> Self {
+        Self { code, kind, text: text.into() }
+    }
+
+    /// What was named is not there.
+    pub(crate) fn absent(text: impl Into<String>) -> Self {
+        Self::new(3, "not_found", text)
+    }
+
+    /// What is stored is damaged, or was not copied; the report has said what.
+    pub(crate) fn incomplete(text: impl Into<String>) -> Self {
+        Self::new(5, "incomplete", text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (code, kind) = match error.kind() {
+            ErrorKind::NotFound => (3, "not_found"),
+            ErrorKind::Deleted => (3, "deleted"),
+            ErrorKind::Conflict { .. } => (4, "conflict"),
+            ErrorKind::Fenced { .. } => (4, "fenced"),
+            ErrorKind::Busy { .. } => (4, "busy"),
+            ErrorKind::InvalidTransition { .. } => (4, "invalid_transition"),
+            ErrorKind::Corrupt => (5, "corrupt"),
+            ErrorKind::InvalidInput => (1, "invalid_input"),
+            ErrorKind::LimitExceeded => (1, "limit_exceeded"),
+            ErrorKind::Unsupported => (1, "unsupported"),
+            ErrorKind::Denied => (1, "denied"),
+            ErrorKind::Full => (1, "full"),
+            ErrorKind::Unavailable => (1, "unavailable"),
+            _ => (1, "failed"),
+        };
+        Self::new(code, kind, crate::open::told(&error))
+    }
+}
+
+impl From<Box<dyn StdError>> for Failure {
+    fn from(error: Box<dyn StdError>) -> Self {
+        match error.downcast::<Error>() {
+            Ok(error) => (*error).into(),
+            Err(error) => Self::new(1, "failed", crate::open::told(&*error)),
+        }
+    }
+}
+
+/// What commands work on.
+pub(crate) struct Site<'a> {
+    args: &'a Args,
+    storage: Storage,
+    effects: Effects,
+    manager: WorkspaceManager,
+    out: Out,
+}
+
+impl<'a> Site<'a> {
+    async fn open(args: &'a Args) -> Result<Self, Failure> {
+        let storage = stores::chosen(args)?.open().await?;
+        let effects = Effects::default();
+        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+        Ok(Self { args, storage, effects, manager, out: Out::new(args.json) })
+    }
+}
+
+/// Does what was asked, and says how it went.
+pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
+    let done = match command {
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "chat", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Copy(copy) => copy.run(args).await,
+        command => on_site(command, args).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            Out::new(args.json).failure(failure.kind, &failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
+    let site = Site::open(args).await?;
+    match command {
+        Command::Workspace(command) => command.run(&site).await,
+        Command::Session(command) => command.run(&site).await,
+        Command::Device(command) => command.run(&site).await,
+        Command::Config(command) => command.run(&site).await,
+        Command::Verify => verify::run(&site).await,
+        Command::Copy(_) | Command::Completions { .. } => Ok(()),
+    }
+}

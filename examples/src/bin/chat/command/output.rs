@@ -1,0 +1,103 @@
+//! What commands print: tables for people, JSON for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use agent_core::Damaged;
+use serde_json::{Value, json};
+
+use crate::screen::visible;
+
+/// Where results go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    json: bool,
+}
+
+impl Out {
+    pub(crate) const fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// A result: one line of JSON, or the text.
+    pub(crate) fn result(self, value: &Value, text: &str) {
+        if self.json { put(&format!("{value}\n")) } else { line(text) }
+    }
+
+    /// Rows under headings, or the whole as one JSON object.
+    pub(crate) fn table(self, value: &Value, headings: &[&str], rows: &[Vec<String>]) {
+        if self.json {
+            return put(&format!("{value}\n"));
+        }
+        let mut widths: Vec<_> = headings.iter().map(|heading| heading.len()).collect();
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(visible(cell).chars().count());
+            }
+        }
+        let show = |cells: Vec<String>| {
+            let mut text = String::new();
+            for (cell, width) in cells.iter().zip(&widths) {
+                text.push_str(&format!("{cell:<width$}  "));
+            }
+            put(&format!("{}\n", text.trim_end()));
+        };
+        show(headings.iter().map(ToString::to_string).collect());
+        for row in rows {
+            show(row.iter().map(|cell| visible(cell).into_owned()).collect());
+        }
+    }
+
+    /// Names and values, one a line; or the JSON object.
+    pub(crate) fn fields(self, value: &Value, fields: &[(&str, String)]) {
+        if self.json {
+            return put(&format!("{value}\n"));
+        }
+        for (name, field) in fields.iter().filter(|(_, field)| !field.is_empty()) {
+            line(&format!("{name:<12} {field}"));
+        }
+    }
+
+    /// Something that a person should know, beside the result.
+    pub(crate) fn note(self, text: &str) {
+        if !self.json {
+            // Where standard error is gone there is nobody to tell.
+            let _ = writeln!(io::stderr(), "{}", visible(text));
+        }
+    }
+
+    /// Why it failed.
+    pub(crate) fn failure(self, kind: &str, text: &str) {
+        let said = if self.json {
+            json!({"error": {"kind": kind, "message": text}}).to_string()
+        } else {
+            format!("chat: {text}")
+        };
+        let _ = writeln!(io::stderr(), "{said}");
+    }
+}
+
+/// A line for a person.
+pub(crate) fn line(text: &str) {
+    put(&format!("{}\n", visible(text)));
+}
+
+/// Bytes for whoever reads them, as they are.
+pub(crate) fn put(text: &str) {
+    let mut out = io::stdout().lock();
+    // Who does not read any longer, as `head`, has seen enough.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What could not be read, as JSON.
+pub(crate) fn damage(damaged: &[Damaged]) -> Value {
+    damaged.iter().map(|damage| json!({"object": damage.object, "reason": damage.reason})).collect()
+}
+
+/// Whether a person watches what goes on.
+pub(crate) fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}

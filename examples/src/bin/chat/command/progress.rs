@@ -1,0 +1,73 @@
+//! How far something is that takes long: a line on standard error that is written over itself.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tokio::time::Instant;
+
+use super::output::is_watched;
+
+/// How often a person is told.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Who is told how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Progress {
+    /// A person, where one watches
+    Auto,
+    /// A program: a line for each item
+    Lines,
+    /// Nobody
+    None,
+}
+
+/// A bar.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    progress: Progress,
+    told: Mutex<Option<Instant>>,
+}
+
+impl Bar {
+    pub(crate) fn new(progress: Progress) -> Self {
+        let nobody = progress == Progress::Auto && !is_watched();
+        Self { progress: if nobody { Progress::None } else { progress }, told: Mutex::new(None) }
+    }
+
+    /// So many of `total` are done.
+    pub(crate) fn tell(&self, what: &str, done: u64, total: Option<u64>) {
+        let of = total.map(|total| format!(" of {total}")).unwrap_or_default();
+        match self.progress {
+            Progress::None => {}
+            Progress::Lines => {
+                let _ = writeln!(io::stderr(), "{what} {done}{of}");
+            }
+            Progress::Auto => {
+                let (Ok(mut told), now) = (self.told.lock(), Instant::now()) else { return };
+                let is_end = total == Some(done);
+                if is_end || told.is_none_or(|told| now - told >= EVERY) {
+                    *told = Some(now);
+                    let bar = total.map(|total| drawn(done, total)).unwrap_or_default();
+                    let _ = write!(io::stderr(), "\r\x1b[2K{what} {bar}{done}{of}");
+                }
+            }
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn end(&self) {
+        if self.progress == Progress::Auto {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+/// A bar of twenty marks.
+fn drawn(done: u64, total: u64) -> String {
+    const MARKS: u64 = 20;
+    let full = (done.min(total) * MARKS).checked_div(total).unwrap_or(MARKS);
+    let mark = |n| if n < full { '#' } else { '.' };
+    format!("[{}] ", (0..MARKS).map(mark).collect::<String>())
+}

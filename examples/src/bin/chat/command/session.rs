@@ -1,0 +1,246 @@
+//! `chat session`.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use agent_core::transcript::Manifest;
+use agent_core::{
+    Cursor, Damaged, ReadEvents, Reason, Seq, Session, SessionId, SessionQuery, SessionState,
+    SessionStoreExt, SessionSummary, Trigger, WorkspaceId,
+};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::output::{damage, line, put};
+use super::{Failure, Site};
+use crate::screen::spoken;
+use crate::slash::{SHOWN, minute};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List sessions, the one that was used last first
+    List {
+        /// Only of this workspace
+        #[arg(long, value_name = "ID")]
+        workspace: Option<WorkspaceId>,
+        /// Only in this state; may be given several times
+        #[arg(long, value_name = "STATE", value_parser = state)]
+        state: Vec<SessionState>,
+        /// Only with this label; may be given several times
+        #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+        label: Vec<(String, String)>,
+        /// Archived and deleted ones, too
+        #[arg(long, conflicts_with = "state")]
+        all: bool,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value = "50")]
+        limit: usize,
+        /// Go on behind this, which a list has printed as `next`
+        #[arg(long, value_name = "CURSOR")]
+        after: Option<Cursor>,
+    },
+    /// Show a session, and what was said last
+    Show {
+        /// Its id
+        id: SessionId,
+        /// So much of what was said
+        #[arg(long, value_name = "N", default_value = "10")]
+        turns: usize,
+    },
+    /// Write a session as one document, with all of its events
+    Export {
+        /// Its id
+        id: SessionId,
+        /// Into this file, which must not be there yet [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Store a session as a document says it is; again, to finish what was cut off
+    Import {
+        /// The file; - is standard input
+        file: PathBuf,
+    },
+    /// Make a session that goes on from another one's history
+    Fork {
+        /// The other one's id
+        id: SessionId,
+        /// After this event [default: the last]
+        #[arg(long, value_name = "EVENT")]
+        at: Option<u64>,
+    },
+    /// Delete a session; its id is not used again
+    Delete {
+        /// Its id
+        id: SessionId,
+        /// Remove its bytes, too, but for what its forks read
+        #[arg(long)]
+        purge: bool,
+    },
+}
+
+fn state(text: &str) -> Result<SessionState, String> {
+    let known = || SessionState::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let found = SessionState::ALL.iter().find(|state| state.to_string() == text);
+    found.copied().ok_or_else(|| format!("the states are {}", known()))
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a label is written KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Command {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+        match self {
+            Self::List { workspace, state, label, all, limit, after } => {
+                let mut query = SessionQuery::new().states(state).with_total().limit(limit).cursor(after);
+                if all {
+                    query = query.with_hidden();
+                }
+                query.workspace = workspace;
+                query.labels.extend(label);
+                list(site, query).await
+            }
+            Self::Show { id, turns } => show(site, id, turns).await,
+            Self::Export { id, output } => export(site, id, output.as_deref()).await,
+            Self::Import { file } => import(site, &file).await,
+            Self::Fork { id, at } => {
+                let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
+                site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
+                Ok(())
+            }
+            Self::Delete { id, purge } => {
+                let delete = Trigger::Delete(Reason::UserDeleted);
+                site.storage.sessions.trigger(&site.effects, id, delete).await?;
+                let events = if purge { site.manager.purge(id).await?.events } else { 0 };
+                let text = format!("deleted session {id}, and removed {events} events");
+                site.out.result(&json!({"session": id, "purged_events": events}), &text);
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
+    let page = site.storage.sessions.list(query).await?;
+    let row = |session: &SessionSummary| {
+        let title = session.attributes.title.as_ref().map(|title| title.text.clone());
+        vec![
+            session.id.to_string(),
+            minute(session.last_active_at),
+            session.status.state.to_string(),
+            session.counts.messages().to_string(),
+            session.workspace.to_string(),
+            title.unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = page.items.iter().map(row).collect();
+    let next = page.next.as_ref().map(ToString::to_string);
+    let whole =
+        json!({"items": page.items, "total": page.total, "next": next, "damaged": damage(&page.damaged)});
+    site.out.table(&whole, &["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"], &rows);
+    if let Some(next) = next {
+        site.out.note(&format!("(more: --after '{next}')"));
+    }
+    named(site, &page.damaged)
+}
+
+async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failure> {
+    let session = site.storage.sessions.load(id).await?;
+    let mut turns_page = agent_core::EventPage::new(Vec::new());
+    if turns > 0 && session.status.state != SessionState::Deleted {
+        let read = ReadEvents::last(turns).after(session.visible_from).kinds(SHOWN);
+        turns_page = site.storage.sessions.history_of(&session, read).await?;
+    }
+    if site.out.is_json() {
+        let mut whole = value(&session.to_json())?;
+        let events =
+            turns_page.events.iter().map(|event| value(&event.to_json())).collect::<Result<Vec<_>, _>>()?;
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert("turns".to_owned(), Value::Array(events));
+            fields.insert("damaged".to_owned(), damage(&turns_page.damaged));
+        }
+        site.out.result(&whole, "");
+        return named(site, &turns_page.damaged);
+    }
+    site.out.fields(&Value::Null, &fields(&session));
+    if !turns_page.events.is_empty() {
+        line("");
+    }
+    turns_page.events.iter().filter_map(spoken).for_each(|said| line(&said));
+    named(site, &turns_page.damaged)
+}
+
+fn fields(session: &Session) -> [(&'static str, String); 12] {
+    let title = session.attributes.title.as_ref().map(|title| title.text.clone());
+    let labels: Vec<_> =
+        session.attributes.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    [
+        ("session", title.unwrap_or_default()),
+        ("id", session.id.to_string()),
+        ("workspace", session.workspace.to_string()),
+        ("state", session.status.to_string()),
+        ("parent", session.origin.parent().map(|id| id.to_string()).unwrap_or_default()),
+        ("creator", session.creator.to_string()),
+        ("created", session.created_at.to_string()),
+        ("last used", session.last_active_at.to_string()),
+        ("messages", session.counts.messages().to_string()),
+        ("waiting", session.pending.to_string()),
+        ("events", session.head.to_string()),
+        ("labels", labels.join(", ")),
+    ]
+}
+
+async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<(), Failure> {
+    let document = Manifest::export(&*site.storage.sessions, id).await?.to_json();
+    let Some(file) = output else {
+        put(&document);
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| {
+        let exists = error.kind() == std::io::ErrorKind::AlreadyExists;
+        let (code, kind) = if exists { (4, "exists") } else { (1, "failed") };
+        Failure::new(code, kind, format!("cannot write {}: {error}", file.display()))
+    };
+    let mut written = OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
+    written.write_all(document.as_bytes()).and_then(|()| written.sync_all()).map_err(failed)?;
+    site.out.result(
+        &json!({"session": id, "file": file, "bytes": document.len()}),
+        &format!("wrote session {id} to {}", file.display()),
+    );
+    Ok(())
+}
+
+async fn import(site: &Site<'_>, file: &Path) -> Result<(), Failure> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(file).map(|read| text = read)
+    };
+    read.map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { 3 } else { 1 };
+        Failure::new(code, "failed", format!("cannot read {}: {error}", file.display()))
+    })?;
+    let session = Manifest::parse(&text)?.import(&*site.storage.sessions).await?;
+    site.out.result(&value(&session.to_json())?, &session.id.to_string());
+    Ok(())
+}
+
+/// Says what a list could not read, and fails where there is any.
+pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
+    damaged.iter().for_each(|damage| site.out.note(&format!("damaged: {damage}")));
+    match damaged.len() {
+        0 => Ok(()),
+        1 => Err(Failure::incomplete("one item is damaged; it is named above, and kept as it is")),
+        more => Err(Failure::incomplete(format!(
+            "{more} items are damaged; they are named above, and kept as they are"
+        ))),
+    }
+}
+
+/// JSON text as a value.
+fn value(json: &str) -> Result<Value, Failure> {
+    serde_json::from_str(json).map_err(|error| Failure::new(1, "failed", error.to_string()))
+}

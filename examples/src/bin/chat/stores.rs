@@ -1,0 +1,79 @@
+//! From the options of the command line to the stores.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent_core::{Registry, Storage, StoreAddress, TenantId};
+use agent_storage_fs::FsConfig;
+use agent_storage_s3::S3Config;
+use agent_storage_sqlite::SqliteConfig;
+
+use crate::args::Args;
+
+/// Where a store is: checked, and not opened yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    address: Arc<dyn StoreAddress>,
+    /// The folder, where it is one of files.
+    folder: Option<PathBuf>,
+}
+
+/// The kinds of stores that this program knows.
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::new();
+    FsConfig::register(&mut registry);
+    SqliteConfig::register(&mut registry);
+    S3Config::register(&mut registry);
+    registry
+}
+
+/// Checks an address; for the command line.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    let url = match text {
+        "memory" => "memory:",
+        "fs" | "files" => "files:",
+        url => url,
+    };
+    let address = registry().address(url).map_err(|error| error.to_string())?;
+    let folder = url.starts_with("files:").then(|| FsConfig::from_url(url).ok()).flatten();
+    Ok(Address { address, folder: folder.map(|config| config.root().to_owned()) })
+}
+
+impl Address {
+    fn files(config: FsConfig) -> Self {
+        let folder = Some(config.root().to_owned());
+        Self { address: Arc::new(config), folder }
+    }
+
+    /// Opens it.
+    pub(crate) async fn open(&self) -> agent_core::Result<Storage> {
+        Ok(self.address.open().await?.storage(&TenantId::default()))
+    }
+
+    /// Where the data is, for a person.
+    pub(crate) fn shown(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+/// The store that the options name.
+pub(crate) fn chosen(args: &Args) -> Result<Address, Box<dyn Error>> {
+    Ok(match (&args.store, &args.data_dir) {
+        (Some(store), _) => store.clone(),
+        (None, Some(folder)) => Address::files(FsConfig::new(folder)),
+        (None, None) => Address::files(FsConfig::platform(FsConfig::DEFAULT_APP)?),
+    })
+}
+
+/// The host's own configuration file: beside the data where these are files, else in the user's data folder.
+pub(crate) fn config_file(args: &Args) -> Result<PathBuf, Box<dyn Error>> {
+    if let Some(file) = &args.config {
+        return Ok(file.clone());
+    }
+    let folder = match chosen(args)?.folder {
+        Some(folder) => folder,
+        None => FsConfig::platform(FsConfig::DEFAULT_APP)?.root().to_owned(),
+    };
+    Ok(Path::new(&folder).join("config.toml"))
+}

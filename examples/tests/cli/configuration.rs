@@ -1,0 +1,62 @@
+//! `chat config`.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::site::{NOBODY, Site};
+
+/// A11, A12, R25: the layers are merged, each value tells where it comes from, a set variable beats both files, and no
+/// secret is shown.
+#[test]
+fn a11_a12_r25_configuration_from_the_command_line() {
+    let site = Site::new("files");
+    assert_eq!(site.ok(&["config", "show"]), "");
+    let (_, workspace) = site.say("hello");
+    let data = site.path().join("data");
+    let global = "provider = 'claude'\n[providers.claude]\nmodel = 'opus'\napi_key = 'sk-file'\n";
+    fs::write(data.join("config.toml"), global).unwrap();
+    let own = data.join(format!("workspaces/{workspace}/config.toml"));
+    fs::write(&own, "[providers.claude]\nmodel = 'haiku'\nlimits = [1, 2]\n").unwrap();
+
+    let mut explain = site.command(&["config", "show", "--explain"]);
+    let explained = explain.env("ANTHROPIC_API_KEY", "sk-variable").output().unwrap();
+    let explained = String::from_utf8(explained.stdout).unwrap();
+    let expected = "provider = \"claude\"  # global\n\
+        providers.claude.api_key = (secret)  # environment\n\
+        providers.claude.limits = [1, 2]  # workspace\n\
+        providers.claude.model = \"haiku\"  # workspace\n";
+    assert_eq!(explained, expected);
+    let plain = site.ok(&["config", "show", "--workspace", &workspace]);
+    assert_eq!(plain.lines().next(), Some("provider = \"claude\""), "{plain}");
+    let shown = site.json(&["config", "show", "--explain"]);
+    let model = json!({"value": "haiku", "secret": false, "layer": "workspace"});
+    let key = json!({"value": null, "secret": true, "layer": "global"});
+    assert_eq!((&shown["providers.claude.model"], &shown["providers.claude.api_key"]), (&model, &key));
+
+    let other = site.path().join("other.toml");
+    fs::write(&other, "provider = 'gemini'").unwrap();
+    let other = site.ok(&["config", "show", "--config", other.to_str().unwrap()]);
+    assert!(other.contains("provider = \"gemini\"") && other.contains("haiku"), "{other}");
+    // Another device is bound to nothing, and has the host's.
+    let phone = site.command(&["config", "show"]).args(["--device", "phone"]).output().unwrap();
+    assert_eq!(phone.status.code(), Some(2), "a device is named once");
+
+    fs::write(&own, "[providers.claude]\nbase_url = 'https://evil'").unwrap();
+    site.fails(&["config", "show"], 1, "providers.claude.base_url, which only the host may set");
+    fs::write(&own, "provider = ").unwrap();
+    site.fails(&["config", "show"], 1, "line 1 of the workspace configuration is no TOML");
+    site.fails(&["config", "show", "--workspace", NOBODY], 3, "does not exist");
+    site.fails(&["config", "show", "--config", "nowhere.toml"], 3, "nowhere.toml");
+    site.fails(&["config"], 2, "show");
+}
+
+/// A11: on a store that is not made of files, the host's file is the one in the user's data folder.
+#[test]
+fn a11_a_database_has_the_hosts_file_of_the_user() {
+    let site = Site::new("sqlite");
+    let folder = site.path().join(".local/share/agent-sessions");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.toml"), "provider = 'claude'").unwrap();
+    assert_eq!(site.ok(&["config", "show"]), "provider = \"claude\"\n");
+}

@@ -1,0 +1,12 @@
+//! The commands of the command line, as real processes: tables for people, JSON for programs, exit codes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod configuration;
+mod devices;
+mod general;
+mod sessions;
+mod site;
+mod workspaces;

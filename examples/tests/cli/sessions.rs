@@ -1,0 +1,84 @@
+//! `chat session`.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::site::{KINDS, NOBODY, Ran, Site};
+
+/// F14, R15, R20: sessions are listed with filters, totals that respect them, and pages; shown with what was said; deleted.
+#[test]
+fn f14_r15_sessions_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("안녕 \u{1b}[31m");
+        let fork = site.ok(&["session", "fork", &main]);
+        let fork = fork.trim();
+        let list = site.json(&["session", "list", "--workspace", &workspace, "--limit", "1"]);
+        assert_eq!((&list["total"], list["items"].as_array().unwrap().len()), (&json!(2), 1));
+        let next = list["next"].as_str().unwrap();
+        let rest =
+            site.json(&["session", "list", "--workspace", &workspace, "--limit", "1", "--after", next]);
+        assert_eq!(rest["next"], json!(null));
+        assert_ne!(rest["items"][0]["id"], list["items"][0]["id"]);
+        let table = site.ok(&["session", "list"]);
+        assert!(table.starts_with("ID  ") && table.contains(&main) && table.contains("idle"), "{table}");
+
+        let shown = site.json(&["session", "show", &main, "--turns", "1"]);
+        assert_eq!((&shown["id"], shown["turns"].as_array().unwrap().len()), (&json!(main), 1));
+        assert_eq!(shown["turns"][0]["type"], "agent.message");
+        let text = site.ok(&["session", "show", &main]);
+        assert!(text.contains("laptop: 안녕 \\u{1b}[31m\nagent: 안녕"), "{text}");
+        assert!(text.contains("messages     2\n") && !text.contains('\u{1b}'), "{text}");
+
+        assert!(site.ok(&["session", "delete", fork]).contains("removed 0 events"));
+        let deleted = site.json(&["session", "list", "--state", "deleted"]);
+        assert_eq!((&deleted["total"], &deleted["items"][0]["id"]), (&json!(1), &json!(fork)));
+        assert_eq!(site.json(&["session", "list"])["total"], 1);
+        assert_eq!(site.json(&["session", "list", "--all"])["total"], 2);
+        assert_eq!(site.json(&["session", "delete", &main, "--purge"])["session"], json!(main));
+        site.fails(&["session", "fork", &main], 3, "cannot be forked");
+        site.fails(&["session", "delete", NOBODY], 3, "does not exist");
+        site.fails(&["session", "show", NOBODY], 3, "does not exist");
+        site.fails(&["session", "list", "--state", "asleep"], 2, "the states are");
+        site.fails(&["session", "list", "--label", "x"], 2, "KEY=VALUE");
+        site.fails(&["session", "show", "x"], 2, "--help");
+    }
+}
+
+/// F03, F07: a session is exported, imported elsewhere, and the same to the byte; what was there is not overwritten.
+#[test]
+fn f03_f07_export_and_import_from_the_command_line() {
+    let (here, there) = (Site::new("files"), Site::new("sqlite"));
+    let (main, _) = here.say("hello");
+    let file = here.path().join("session.json");
+    let name = file.to_str().unwrap();
+    assert!(here.ok(&["session", "export", &main, "--output", name]).contains(name));
+    let document = fs::read_to_string(&file).unwrap();
+    assert_eq!(here.ok(&["session", "export", &main]), document, "standard output gets the same");
+    here.fails(&["session", "export", &main, "--output", name], 4, name);
+    assert_eq!(fs::read_to_string(&file).unwrap(), document);
+
+    assert_eq!(there.ok(&["session", "import", name]).trim(), main);
+    assert_eq!(there.ok(&["session", "import", name]).trim(), main, "again");
+    assert_eq!(there.ok(&["session", "export", &main]), document);
+    let mut import = there.command(&["session", "import", "-"]);
+    import.stdin(Stdio::from(fs::File::open(&file).unwrap()));
+    assert_eq!(Ran::from(import.output().unwrap()).out.trim(), main);
+
+    let fork = here.ok(&["session", "fork", &main, "--at", "2"]);
+    let fork = here.ok(&["session", "export", fork.trim()]);
+    let other = here.path().join("fork.json");
+    fs::write(&other, fork).unwrap();
+    let empty = Site::new("files");
+    empty.fails(&["session", "import", other.to_str().unwrap()], 3, "does not exist");
+    fs::write(&file, document.replace("hello", "hullo")).unwrap();
+    empty.fails(&["session", "import", name], 5, "checksum does not fit");
+    fs::write(&file, document.replace("\"format\":1", "\"format\":9")).unwrap();
+    empty.fails(&["session", "import", name], 1, "format 9");
+    empty.fails(&["session", "import", "nowhere.json"], 3, "nowhere.json");
+    assert_eq!(empty.json(&["session", "list", "--all"])["total"], 0);
+    here.fails(&["session", "fork", &main, "--at", "99"], 1, "cannot be forked at 99");
+    here.fails(&["session", "export", NOBODY], 3, "does not exist");
+}

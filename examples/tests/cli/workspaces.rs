@@ -1,0 +1,67 @@
+//! `chat workspace`.
+
+use serde_json::json;
+
+use crate::site::{KINDS, NOBODY, Site};
+
+/// A02, A04, A05, A06: a workspace is created, listed, shown and deleted, for people and for programs.
+#[test]
+fn a02_a04_a05_a06_workspaces_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let empty = site.json(&["workspace", "list"]);
+        assert_eq!(empty, json!({"items": [], "total": 0, "next": null, "damaged": []}));
+        let create = ["workspace", "create", "--name", "Küche\u{1b}", "--provider", "claude"];
+        site.fails(&create, 1, "control character");
+        let id = site.ok(&["workspace", "create", "--name", "Küche", "--description", "to cook"]);
+        let id = id.trim();
+        site.ok(&["workspace", "create", "--name", "second", "--provider", "claude"]);
+
+        let table = site.ok(&["workspace", "list"]);
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines.len() == 3 && lines[0].starts_with("ID  ") && lines[0].ends_with("NAME"), "{table}");
+        assert!(lines[1].ends_with("claude    second") && lines[2].starts_with(id), "{table}");
+        let list = site.json(&["workspace", "list", "--limit", "1"]);
+        assert_eq!((&list["total"], &list["items"][0]["name"]), (&json!(2), &json!("second")));
+        let next = list["next"].as_str().unwrap();
+        let rest = site.json(&["workspace", "list", "--limit", "1", "--after", next]);
+        assert_eq!((&rest["items"][0]["id"], &rest["next"]), (&json!(id), &json!(null)));
+
+        site.ok(&["device", "bind", "phone", id]);
+        let shown = site.json(&["workspace", "show", id]);
+        assert_eq!((&shown["name"], &shown["devices"]), (&json!("Küche"), &json!(["phone"])));
+        let text = site.ok(&["workspace", "show", id]);
+        assert!(text.contains("description  to cook\n") && text.contains("devices      phone\n"), "{text}");
+
+        let deleted = site.json(&["workspace", "delete", id]);
+        assert_eq!((&deleted["workspace"], &deleted["devices"]), (&json!(id), &json!(1)));
+        assert!(site.ok(&["workspace", "delete", id]).starts_with("deleted workspace"), "twice is fine");
+        site.fails(&["workspace", "show", id], 3, "was deleted");
+        site.fails(&["workspace", "show", NOBODY], 3, "does not exist");
+        site.fails(&["workspace", "delete", NOBODY], 3, "does not exist");
+        site.fails(&["workspace", "delete", "default"], 1, "default is never deleted");
+        site.fails(&["workspace", "show", "../../etc"], 2, "--help");
+        site.fails(&["workspace", "list", "--after", "c1.x.y"], 1, "another query");
+        assert_eq!(site.json(&["workspace", "list"])["total"], 1);
+    }
+}
+
+/// A08: what nobody uses is collected, and first said in a dry run; what is in use, and `default`, stays.
+#[test]
+fn a08_gc_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        site.say("hello");
+        let id = site.ok(&["workspace", "create", "--name", "old"]);
+        let id = id.trim();
+        let none = site.run(&["workspace", "gc"]);
+        assert_eq!((none.code, none.out.as_str()), (0, ""), "the default is 90 days: {none:?}");
+        let dry = site.json(&["workspace", "gc", "--max-age", "0", "--dry-run"]);
+        assert_eq!((&dry["dry_run"], dry["collected"].as_array().unwrap().len()), (&json!(true), 2));
+        assert_eq!(site.json(&["workspace", "list"])["total"], 2, "nothing was done");
+        let table = site.ok(&["workspace", "gc", "--max-age", "0"]);
+        assert!(table.contains(id) && table.contains("not used for more than 0 days"), "{table}");
+        assert_eq!(site.json(&["workspace", "list"])["total"], 0);
+        site.fails(&["workspace", "gc", "--max-age", "soon"], 2, "--help");
+    }
+}

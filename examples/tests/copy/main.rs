@@ -1,0 +1,13 @@
+//! Copies from any store to any other: whole, cut off, refused, and many.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../endings/cut.rs"]
+mod cut;
+mod every;
+mod many;
+mod refusals;
+mod world;
