@@ -138,6 +138,10 @@ impl SessionStore for Forgetful {
         self.0.sessions.pulse(id, epoch).await
     }
 
+    async fn rebuild(&self) -> Result<u64> {
+        self.0.sessions.rebuild().await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.0.sessions.capabilities()
     }

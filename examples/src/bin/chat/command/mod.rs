@@ -72,23 +72,14 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let (code, kind) = match error.kind() {
-            ErrorKind::NotFound => (3, "not_found"),
-            ErrorKind::Deleted => (3, "deleted"),
-            ErrorKind::Conflict { .. } => (4, "conflict"),
-            ErrorKind::Fenced { .. } => (4, "fenced"),
-            ErrorKind::Busy { .. } => (4, "busy"),
-            ErrorKind::InvalidTransition { .. } => (4, "invalid_transition"),
-            ErrorKind::Corrupt => (5, "corrupt"),
-            ErrorKind::InvalidInput => (1, "invalid_input"),
-            ErrorKind::LimitExceeded => (1, "limit_exceeded"),
-            ErrorKind::Unsupported => (1, "unsupported"),
-            ErrorKind::Denied => (1, "denied"),
-            ErrorKind::Full => (1, "full"),
-            ErrorKind::Unavailable => (1, "unavailable"),
-            _ => (1, "failed"),
+        use ErrorKind::{Busy, Conflict, Corrupt, Deleted, Fenced, InvalidTransition, NotFound};
+        let code = match error.kind() {
+            NotFound | Deleted => 3,
+            Conflict { .. } | Fenced { .. } | Busy { .. } | InvalidTransition { .. } => 4,
+            Corrupt => 5,
+            _ => 1,
         };
-        Self::new(code, kind, crate::open::told(&error))
+        Self::new(code, error.kind().name(), crate::open::told(&error))
     }
 }
 
