@@ -173,13 +173,13 @@ impl Tally {
         counts
     }
 
-    /// The clauses that took longest: all that are slow, and three at least. Shown, and never judged by.
+    /// The clauses that took longest: all that are slow, and five at least. Shown, and never judged by.
     fn slowest(&self) -> Vec<(Clause, Duration)> {
         let tallied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slowest: Vec<_> = tallied.iter().map(|(clause, _, took)| (*clause, *took)).collect();
         slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
         let slow = slowest.iter().filter(|(_, took)| *took > SLOW).count();
-        slowest.truncate(slow.max(3));
+        slowest.truncate(slow.max(5));
         slowest
     }
 }

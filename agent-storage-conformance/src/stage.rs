@@ -1,6 +1,7 @@
 //! What a clause works with: one fresh store, as many handles on it as it likes, and the usual objects.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +86,21 @@ impl Stage {
     /// As this one, on a fresh store.
     pub(crate) async fn another(&self, journal: Journal) -> Checked<Self> {
         Self::new(self.factory.clone(), self.settings, journal).await
+    }
+
+    /// The rounds of a race, in parts of which each is run on a store of its own: what is there already slows some
+    /// stores down, and each round is about what it makes itself.
+    pub(crate) async fn in_parts<F>(&self, run: impl Fn(Arc<Self>, Range<usize>) -> F) -> Checked
+    where
+        F: Future<Output = Checked>,
+    {
+        const PART: usize = 200;
+        let rounds = self.settings.rounds;
+        for start in (0..rounds).step_by(PART) {
+            let stage = Arc::new(self.another(self.journal.clone()).await?);
+            run(stage, start..rounds.min(start + PART)).await?;
+        }
+        Ok(())
     }
 
     /// Another handle on the store, for the tenant `default`.

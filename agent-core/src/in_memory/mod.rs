@@ -47,6 +47,8 @@ struct Tenant {
 struct Data {
     workspaces: HashMap<WorkspaceId, Slot>,
     sessions: HashMap<SessionId, Log>,
+    /// What was made from each session, so that whoever asks for that looks at no others.
+    children: HashMap<SessionId, Vec<SessionId>>,
     bindings: BTreeMap<DeviceId, WorkspaceId>,
 }
 
@@ -119,8 +121,11 @@ impl SessionStore for MemoryStore {
         let now = data.sessions.get(&commit.session).map(|log| &log.record);
         let planned = plan(now, &commit)?;
         if let Plan::Write { events, after } = &planned {
-            if now.is_none() {
-                check_parent(&data, after)?;
+            if now.is_none()
+                && let Some(parent) = after.origin.parent()
+            {
+                check_parent(&data, parent)?;
+                data.children.entry(parent).or_default().push(commit.session);
             }
             let log = data.sessions.entry(commit.session).or_insert_with(|| Log {
                 record: (**after).clone(),
@@ -154,7 +159,11 @@ impl SessionStore for MemoryStore {
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        query.page(self.data().sessions.values().map(|log| SessionSummary::from(&log.record)))
+        let data = self.data();
+        let summary = |log: &Log| SessionSummary::from(&log.record);
+        let Some(parent) = query.parent else { return query.page(data.sessions.values().map(summary)) };
+        let children = data.children.get(&parent).into_iter().flatten();
+        query.page(children.filter_map(|id| data.sessions.get(id)).map(summary))
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
@@ -191,8 +200,7 @@ impl SessionStore for MemoryStore {
 }
 
 /// A session is not made from one that is deleted.
-fn check_parent(data: &Data, new: &Session) -> Result<()> {
-    let Some(parent) = new.origin.parent() else { return Ok(()) };
+fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
     let record = &data.log(parent)?.record;
     if record.status.state == SessionState::Deleted {
         return Err(Error::new(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::{
-    Body, Commit, ContentHash, ErrorKind, Expect, LeaseRequest, NewEvent, Purge, ReadEvents, Reason, RunEnd,
-    Seq, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
+    Body, Commit, ContentHash, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents,
+    Reason, RunEnd, Seq, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
 };
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -86,8 +86,9 @@ async fn x02_a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
 /// X02: a session that comes to be together with its first messages is seen with all of them or not at all.
 async fn x02_a_creation_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?.id;
     for _ in 0..stage.settings.rounds {
-        let new = stage.session(&handles[0]).await?;
+        let new = NewSession::new(stage.effects.new_session_id(), workspace);
         let id = new.id;
         let events = (0..8).map(|n| NewEvent::user_message(format!("message {n}")));
         let commit = Commit::create(&stage.effects, new).events(events);

@@ -132,9 +132,10 @@ async fn a17_all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) 
 /// that is the outcome.
 async fn a17_x03_unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
+    // One device: whoever unbinds a workspace may have to look at all that ever were.
+    let device = stage.device("device")?;
     for round in 0..stage.settings.rounds {
         let (old, new) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
-        let device = stage.device(&format!("device {round}"))?;
         handles[0].bindings.bind(&device, old, Expect::Any).await?;
         let (unbinder, binder) = (handles[0].bindings.clone(), handles[1].bindings.clone());
         let moved = device.clone();

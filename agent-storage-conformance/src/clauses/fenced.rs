@@ -2,13 +2,13 @@
 //! no lease, and readers are never blocked.
 
 use agent_core::{
-    Body, Epoch, ErrorKind, LeaseRequest, NewEvent, Reason, RunEnd, Seq, Session, SessionState, Storage,
-    Trigger, WriteOutcome,
+    Body, Epoch, ErrorKind, LeaseRequest, NewEvent, ReadEvents, Reason, RunEnd, Seq, Session, SessionState,
+    Storage, Trigger, WriteOutcome,
 };
 
 use crate::failure::{Checked, holds_for, refused, same};
 use crate::registry::{Clause, table};
-use crate::stage::{Stage, own_events, race};
+use crate::stage::{Stage, own_events, race, walk};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Fenced:
@@ -134,13 +134,12 @@ async fn o12_an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
 /// take-over, or it is `Fenced` and nowhere.
 async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
-    let workspace = stage.new_workspace(&handles[0]).await?.id;
+    let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
-        let new = agent_core::NewSession::new(stage.effects.new_session_id(), workspace);
-        let session = stage.create(&handles[0], new).await?;
         let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;
         let late = stage.seal_run(&running, run).event(NewEvent::agent_message("at the last moment"));
-        let request = LeaseRequest::new("successor", stage.effects.new_run_id());
+        let successor = stage.effects.new_run_id();
+        let request = LeaseRequest::new("successor", successor);
         let take_over = stage
             .seal(&running)
             .trigger(Trigger::LeaseExpired(running.epoch))
@@ -159,8 +158,10 @@ async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Ch
         }
         let taken = results.pop().transpose()?;
         let late = results.pop();
-        let from = taken.map_or(Seq::ZERO, |taken| taken.first);
-        let events = own_events(&handles[round % 2], session.id, 100).await?;
+        let from = taken.as_ref().map_or(Seq::ZERO, |taken| taken.first);
+        // All that the race wrote; what came before is the earlier rounds'.
+        let read = ReadEvents::first(100).after(running.head);
+        let events = walk(&handles[round % 2], session.id, read).await?;
         let written = events.iter().find(|event| event.commit == id).map(|event| event.seq);
         match late {
             Some(Ok(done)) => {
@@ -173,6 +174,11 @@ async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Ch
                 same("where the refused write stands", &written, &None)?;
             }
             None => {}
+        }
+        if let Some(taken) = taken {
+            let end = stage.seal_run(&taken.session, successor);
+            let end = end.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            session = handles[0].sessions.commit(end).await?.session;
         }
     }
     Ok(())

@@ -1,5 +1,8 @@
 //! Forks and children: a history that lies in several sessions reads as one, at any length and depth.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use agent_core::session::ChildCreated;
 use agent_core::{
     Body, Commit, ErrorKind, Event, NewEvent, NewSession, Origin, Patch, Purge, RawJson, ReadEvents, Reason,
@@ -367,93 +370,140 @@ async fn delete(storage: &Storage, commit: Commit) -> agent_core::Result<(Sessio
 /// R13, X03: of a deletion and the creation of a child at the same moment either the child was first, and whoever
 /// deleted sees it, or it is refused and nowhere.
 async fn r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
+    stage.in_parts(race_for_children).await
+}
+
+async fn race_for_children(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     let handles = stage.handles(3).await?;
     let workspace = stage.new_workspace(&handles[0]).await?.id;
-    for round in 0..stage.settings.rounds {
-        let new = NewSession::new(stage.effects.new_session_id(), workspace);
-        let parent = stage.create(&handles[0], new).await?;
-        let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
-        for storage in &handles[..2] {
-            let new = NewSession::child(stage.effects.new_session_id(), &parent);
-            children.push(new.id);
-            let (store, commit) = (storage.sessions.clone(), Commit::create(&stage.effects, new));
-            racers.push(Box::pin(async move {
-                Outcome::Made(store.commit(commit).await.map(|done| done.session))
-            }));
-        }
-        let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-        let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
-        racers.push(Box::pin(async move { Outcome::Deleted(delete(&storage, end).await) }));
-        let (mut made, mut seen) = (Vec::new(), Vec::new());
-        for outcome in race(racers).await? {
-            match outcome {
-                Outcome::Made(child) => made.push(child),
-                Outcome::Deleted(deleted) => seen = deleted?.1,
+    // What one round makes is the parent in another.
+    let mut children = Vec::new();
+    for round in rounds {
+        let parent = match children.pop() {
+            Some(child) => child,
+            None => {
+                let new = NewSession::new(stage.effects.new_session_id(), workspace);
+                stage.create(&handles[0], new).await?
             }
+        };
+        children.extend(race_for_a_child(&stage, &handles, round, parent).await?);
+    }
+    Ok(())
+}
+
+/// One round; returns the children that were made.
+async fn race_for_a_child(
+    stage: &Stage,
+    handles: &[Storage],
+    round: usize,
+    parent: Session,
+) -> Checked<Vec<Session>> {
+    let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
+    for storage in &handles[..2] {
+        let new = NewSession::child(stage.effects.new_session_id(), &parent);
+        children.push(new.id);
+        let (store, commit) = (storage.sessions.clone(), Commit::create(&stage.effects, new));
+        racers.push(Box::pin(
+            async move { Outcome::Made(store.commit(commit).await.map(|done| done.session)) },
+        ));
+    }
+    let (storage, end) = (handles[2].clone(), stage.seal(&parent));
+    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+    racers.push(Box::pin(async move { Outcome::Deleted(delete(&storage, end).await) }));
+    let (mut made, mut seen) = (Vec::new(), Vec::new());
+    for outcome in race(racers).await? {
+        match outcome {
+            Outcome::Made(child) => made.push(child),
+            Outcome::Deleted(deleted) => seen = deleted?.1,
         }
-        for (id, result) in children.into_iter().zip(made) {
-            match result {
-                Ok(_) => holds_for(
+    }
+    let mut whole = Vec::new();
+    for (id, result) in children.into_iter().zip(made) {
+        match result {
+            Ok(child) => {
+                holds_for(
                     format_args!("round {round}: whoever deleted the parent sees child {id}"),
                     &seen,
                     seen.iter().any(|child| child.id == id),
-                )?,
-                Err(error) => {
-                    holds_for("a refused child says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
-                    let load = handles[round % 3].sessions.load(id).await;
-                    refused!("the refused child", load, ErrorKind::NotFound)?;
-                }
+                )?;
+                whole.push(child);
+            }
+            Err(error) => {
+                holds_for("a refused child says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
+                let load = handles[round % 3].sessions.load(id).await;
+                refused!("the refused child", load, ErrorKind::NotFound)?;
             }
         }
     }
-    Ok(())
+    Ok(whole)
 }
 
 /// R13, R16, X03: of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
 /// each other one was refused.
 async fn r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
+    stage.in_parts(race_purges).await
+}
+
+/// Sessions to be forked and purged. Made many at a time: that is no part of the race.
+async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Session>> {
+    let workspace = stage.new_workspace(storage).await?.id;
+    let mut parents = Vec::new();
+    while parents.len() < count {
+        let some = (parents.len()..count).take(16).map(|_| {
+            let new = NewSession::new(stage.effects.new_session_id(), workspace);
+            let said = (0..4).map(|n| NewEvent::user_message(format!("message {n}")));
+            storage.sessions.commit(Commit::create(&stage.effects, new).events(said))
+        });
+        let made = futures::future::try_join_all(some).await?;
+        parents.extend(made.into_iter().map(|made| made.session));
+    }
+    Ok(parents)
+}
+
+async fn race_purges(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     let handles = stage.handles(3).await?;
-    let workspace = stage.new_workspace(&handles[0]).await?.id;
-    for round in 0..stage.settings.rounds {
-        let new = NewSession::new(stage.effects.new_session_id(), workspace);
-        let said = (0..4).map(|n| NewEvent::user_message(format!("message {n}")));
-        let commit = Commit::create(&stage.effects, new).events(said);
-        let parent = handles[0].sessions.commit(commit).await?.session;
-        let before = own_events(&handles[0], parent.id, 100).await?;
-        let mut racers = Vec::<Racer>::new();
-        for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {
-            let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
-            racers.push(Box::pin(async move {
-                Outcome::Made(storage.sessions.fork(&effects, id, Some(at)).await)
-            }));
-        }
-        let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-        let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
-        racers.push(Box::pin(async move {
-            let purge = async {
-                let (deleted, made) = delete(&storage, end).await?;
-                let forked = made.iter().map(|fork| match fork.origin {
-                    Origin::Fork { at, .. } => at,
-                    _ => Seq::ZERO,
-                });
-                let keep = forked.max().unwrap_or(Seq::ZERO);
-                storage.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await?;
-                Ok((deleted, made))
-            };
-            Outcome::Deleted(purge.await)
-        }));
-        for outcome in race(racers).await? {
-            match outcome {
-                Outcome::Made(Ok(fork)) => {
-                    let base = fork.lineage.base().get() as usize;
-                    let all = history(&handles[round % 3], fork.id, 3, false).await?;
-                    same("what it forked", &all[..base.min(all.len())], &before[..base])?;
-                }
-                Outcome::Made(Err(error)) => {
-                    holds_for("a refused fork says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
-                }
-                Outcome::Deleted(deleted) => drop(deleted?),
+    let parents = forked(&stage, &handles[0], rounds.len()).await?;
+    for (round, parent) in rounds.zip(parents) {
+        race_a_purge(&stage, &handles, round, parent).await?;
+    }
+    Ok(())
+}
+
+async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: Session) -> Checked {
+    let before = own_events(&handles[0], parent.id, 100).await?;
+    let mut racers = Vec::<Racer>::new();
+    for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {
+        let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
+        racers.push(Box::pin(
+            async move { Outcome::Made(storage.sessions.fork(&effects, id, Some(at)).await) },
+        ));
+    }
+    let (storage, end) = (handles[2].clone(), stage.seal(&parent));
+    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+    racers.push(Box::pin(async move {
+        let purge = async {
+            let (deleted, made) = delete(&storage, end).await?;
+            let forked = made.iter().map(|fork| match fork.origin {
+                Origin::Fork { at, .. } => at,
+                _ => Seq::ZERO,
+            });
+            let keep = forked.max().unwrap_or(Seq::ZERO);
+            storage.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await?;
+            Ok((deleted, made))
+        };
+        Outcome::Deleted(purge.await)
+    }));
+    for outcome in race(racers).await? {
+        match outcome {
+            Outcome::Made(Ok(fork)) => {
+                let base = fork.lineage.base().get() as usize;
+                let all = history(&handles[round % 3], fork.id, 3, false).await?;
+                same("what it forked", &all[..base.min(all.len())], &before[..base])?;
             }
+            Outcome::Made(Err(error)) => {
+                holds_for("a refused fork says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
+            }
+            Outcome::Deleted(deleted) => drop(deleted?),
         }
     }
     Ok(())

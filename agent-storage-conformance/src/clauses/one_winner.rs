@@ -2,6 +2,8 @@
 //! so now.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use agent_core::Body;
 use agent_core::{
@@ -204,8 +206,12 @@ async fn a10_x03_one_configuration_wins_per_hash(stage: &Stage) -> Checked {
 
 /// A18, X03: eight first contacts of one device, each with a workspace of its own in mind, agree on one.
 async fn a18_x03_first_contacts_of_one_device_agree(stage: &Stage) -> Checked {
+    stage.in_parts(race_first_contacts).await
+}
+
+async fn race_first_contacts(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     let handles = stage.handles(HANDLES).await?;
-    for round in 0..stage.settings.rounds {
+    for round in rounds {
         let device = stage.device(&format!("device {round}"))?;
         let ids: Vec<_> = (0..TASKS).map(|_| stage.effects.new_workspace_id()).collect();
         let results = race(ids.iter().copied().enumerate().map(|(n, id)| {

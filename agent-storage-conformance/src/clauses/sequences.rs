@@ -9,11 +9,11 @@ use agent_core::{
     SessionId, SessionQuery, SessionStore, Storage, ToolOutcome, Trigger, Wake, Workspace, WorkspaceId,
     WorkspaceQuery,
 };
+use futures::future::BoxFuture;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::failure::{Checked, Failure, holds_for, same};
-use crate::journal::Journal;
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, own_events, race};
 
@@ -29,10 +29,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 type Op = (u8, u8, u8, u8);
 
 /// Tries random sequences until one fails; then shows the shortest that does.
-async fn try_all(
-    stage: &Stage,
-    play: fn(Stage, Vec<Op>) -> futures::future::BoxFuture<'static, Checked>,
-) -> Checked {
+async fn try_all<'a>(stage: &Stage, play: impl Fn(Vec<Op>) -> BoxFuture<'a, Checked>) -> Checked {
     let mut config = Config::with_cases(u32::try_from(stage.settings.rounds / 4).unwrap_or(u32::MAX).max(2));
     config.failure_persistence = None;
     let mut seed = [0; 32];
@@ -41,15 +38,14 @@ async fn try_all(
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
         let here = tokio::runtime::Handle::current();
         runner.run(&vec((0u8..48, 0u8..3, 0u8..=255, 0u8..=255), 1..30), |ops| {
-            here.block_on(async { play(stage.another(Journal::default()).await?, ops).await })
-                .map_err(|failure| TestCaseError::fail(failure.to_string()))
+            here.block_on(play(ops)).map_err(|failure| TestCaseError::fail(failure.to_string()))
         })
     });
     match found {
         Ok(()) => Ok(()),
         Err(TestError::Fail(reason, ops)) => {
             // Once more, for the steps.
-            play(stage.another(stage.journal.clone()).await?, ops).await?;
+            play(ops).await?;
             Err(Failure::new("the shortest failing sequence, again", "the same failure", reason))
         }
         Err(TestError::Abort(reason)) => Err(Failure::new("random sequences", "to be made", reason)),
@@ -68,9 +64,9 @@ fn alike<T: PartialEq + Debug>(what: &str, store: &Result<T>, reference: &Result
     }
 }
 
-/// A store, the reference, and what was done to both.
-struct Play {
-    stage: Stage,
+/// A workspace of a store, a reference that has that alone, and what was done to both.
+struct Play<'a> {
+    stage: &'a Stage,
     storage: Storage,
     reference: Storage,
     workspace: WorkspaceId,
@@ -79,9 +75,8 @@ struct Play {
     sent: Vec<Commit>,
 }
 
-impl Play {
-    async fn new(stage: Stage) -> Checked<Self> {
-        let storage = stage.open().await?;
+impl<'a> Play<'a> {
+    async fn new(stage: &'a Stage, storage: Storage) -> Checked<Self> {
         let reference = MemoryStore::new().into();
         let workspace = stage.new_workspace(&storage).await?.id;
         let sessions: Vec<_> = (0..3).map(|_| stage.effects.new_session_id()).collect();
@@ -115,7 +110,7 @@ impl Play {
                 same("a log", &events, &own_events(&self.reference, *id, 1000).await?)?;
             }
         }
-        let query = SessionQuery::new().with_hidden().with_total();
+        let query = SessionQuery::new().workspace(self.workspace).with_hidden().with_total();
         let mut store = self.storage.sessions.list(query.clone()).await?;
         let mut reference = self.reference.sessions.list(query).await?;
         for page in [&mut store, &mut reference] {
@@ -129,7 +124,7 @@ impl Play {
         let id = self.sessions[slot];
         let now = self.now(slot).await;
         let (head, epoch) = now.as_ref().map_or_else(Default::default, |now| (now.head, now.epoch));
-        let stage = &self.stage;
+        let stage = self.stage;
         let commit = stage.seal_at(id, head);
         let fenced = commit.clone().fence(self.runs[slot], epoch);
         let call: CallId = format!("call {}", a % 3).parse()?;
@@ -212,9 +207,10 @@ impl Play {
 /// X08, O02, O06: commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
 /// sessions.
 async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
-    try_all(stage, |stage, ops| {
+    let storage = &stage.open().await?;
+    try_all(stage, |ops| {
         Box::pin(async move {
-            let mut play = Play::new(stage).await?;
+            let mut play = Play::new(stage, storage.clone()).await?;
             for op in ops {
                 play.step(op).await?;
             }
@@ -310,10 +306,11 @@ async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent) -> Che
 /// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
 /// without gaps, and the record is their fold.
 async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
-    try_all(stage, |stage, ops| {
+    // All on one store: each sequence makes sessions of its own, and opening three handles takes longer than it.
+    let handles = &stage.handles(3).await?;
+    let workspace = stage.new_workspace(&handles[0]).await?.id;
+    try_all(stage, |ops| {
         Box::pin(async move {
-            let handles = stage.handles(3).await?;
-            let workspace = stage.new_workspace(&handles[0]).await?.id;
             let created: Vec<_> = (0..2)
                 .map(|_| {
                     Commit::create(&stage.effects, NewSession::new(stage.effects.new_session_id(), workspace))
@@ -345,8 +342,9 @@ async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage
 
 /// A02, A15, X08: records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
 async fn a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
-    try_all(stage, |stage, ops| {
+    try_all(stage, |ops| {
         Box::pin(async move {
+            let stage = stage.another(stage.journal.clone()).await?;
             let mut storage = stage.open().await?;
             let reference: Storage = MemoryStore::new().into();
             let pool: Vec<Workspace> = (0..3).map(|n| stage.workspace(&format!("workspace {n}"))).collect();
