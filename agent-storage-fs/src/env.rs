@@ -161,6 +161,22 @@ impl Env {
         Ok(())
     }
 
+    /// Makes sure that folders are there in a folder that is, and that their names are durable: one sync for all.
+    pub(crate) fn ensure_dirs(&self, folder: &Path, names: &[&str]) -> Result<()> {
+        for name in names {
+            let path = folder.join(name);
+            let made = match self.io.create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.io.stat(&path) {
+                    Ok(stat) if stat.kind != Kind::Folder => Err(io::ErrorKind::NotADirectory.into()),
+                    _ => Ok(()),
+                },
+                made => made,
+            };
+            made.map_err(|error| failed("create the folder", &path, error))?;
+        }
+        self.sync_dir(folder).map_err(|error| failed("make durable", folder, error))
+    }
+
     /// Whether a file is there. Something else of that name is an error.
     pub(crate) fn has_file(&self, path: &Path) -> Result<bool> {
         match self.io.stat(path) {

@@ -81,15 +81,22 @@ pub(crate) fn put(
     }
     tenant.prepare()?;
     env.ensure_dir(&folder)?;
+    let path = folder.join(layout::RECORD);
+    if expect == Expect::Absent
+        && let Found::Live(there) = find(env, &folder, id)?
+    {
+        // A refusal waits for no lock. Who is told that it exists goes on with it; and who made it may have died before
+        // its name was durable.
+        env.sync_name(&path)?;
+        workspace.prepare_put(Some(&there.workspace), expect)?;
+    }
     let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
     let now = match find(env, &folder, id)? {
         Found::Live(document) => Some(document),
         Found::Tombstone => return Err(deleted(id)),
         Found::Nothing => None,
     };
-    let path = folder.join(layout::RECORD);
     if expect == Expect::Absent && now.is_some() {
-        // Who is told that it exists goes on with it; and who made it may have died before its name was durable.
         env.sync_name(&path)?;
     }
     workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
@@ -100,9 +107,7 @@ pub(crate) fn put(
         tenant.learn_main(&workspace);
         return Ok(Attempt::Done(workspace));
     }
-    for area in layout::AREAS {
-        env.ensure_dir(&folder.join(area))?;
-    }
+    env.ensure_dirs(&folder, &layout::AREAS)?;
     // Last, since a workspace is there from the moment that its record is.
     if !env.create(&path, text.as_bytes())? {
         // By somebody who takes no locks: look again.
