@@ -1,7 +1,7 @@
 //! Bindings: one object for each device that was ever bound, under the hash of its id.
 
 use agent_core::binding::decide_bind;
-use agent_core::{Binding, BindingQuery, Damaged, DeviceId, Expect, Page, Result, WorkspaceId};
+use agent_core::{Binding, BindingQuery, Damaged, DeviceId, Expect, Page, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -73,12 +73,15 @@ impl Tenant {
         self.bucket.replace(key, self.bucket.deadline(), decide).await
     }
 
-    /// Device by device: each is unbound or not at every moment, and those that follow are when this returns.
+    /// Device by device: each is unbound or not at every moment, and all are when this returns. Where it fails, some may
+    /// be; the same again unbinds the rest.
     pub(crate) async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
         let unbind = |key: String| async move { self.unbind_from(&key, Some(id)).await };
         let done = futures::stream::iter(keys).map(unbind).buffer_unordered(16);
-        done.try_fold(0, |count, was| async move { Ok(count + u64::from(was)) }).await
+        let count = done.try_fold(0, |count, was| async move { Ok(count + u64::from(was)) }).await;
+        // What is known of the one that failed says nothing of the others.
+        count.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
     }
 
     pub(crate) async fn list_bindings(&self, query: &BindingQuery) -> Result<Page<Binding>> {

@@ -77,12 +77,23 @@ impl Bucket {
         mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
     ) -> Result<T> {
         let mut now = self.get(key, until).await?.map(|object| decode::<C>(key, &object)).transpose()?;
-        let mut lost = 0;
+        // How often others were faster, and whether `now` was read since.
+        let (mut lost, mut rested) = (0, true);
         loop {
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
                 Decision::Write(content, answer) => (content, answer),
                 Decision::Leave(answer) => return Ok(answer),
             };
+            // A refusal, or an answer without a write, waits for nothing; nor does the second attempt.
+            if lost > 1 && !rested {
+                if !self.pause(lost - 2, until).await {
+                    let text = format!("cannot write {key}: others were faster each time; try again");
+                    return Err(Error::new(ErrorKind::Unavailable, text));
+                }
+                now = self.get(key, until).await?.map(|object| decode::<C>(key, &object)).transpose()?;
+                rested = true;
+                continue;
+            }
             let write = self.write_id();
             let header = Header {
                 format: FORMAT,
@@ -117,11 +128,7 @@ impl Bucket {
                     return Err(Error::new(ErrorKind::Unavailable, text).with_outcome(outcome));
                 }
             }
-            lost += 1;
-            if !self.pause(lost - 1, until).await {
-                let text = format!("cannot write {key}: others were faster each time; try again");
-                return Err(Error::new(ErrorKind::Unavailable, text));
-            }
+            (lost, rested) = (lost + 1, false);
         }
     }
 

@@ -64,3 +64,87 @@ async fn x04_equal_bodies_are_noticed() {
     }
     assert!(landed > 0, "equal bodies go unnoticed");
 }
+
+/// Two stores on one bucket, which give each operation so long, and four devices that are bound to a workspace.
+async fn four_bound(
+    simulator: &Simulator,
+    seed: u64,
+    deadline: Duration,
+) -> ([S3Store; 2], Effects, WorkspaceId, Vec<DeviceId>) {
+    let mut stores = Vec::new();
+    for (n, client) in (0..).zip(["a", "b"]) {
+        let effects = Effects::seeded(seed * 10 + n, Timestamp::UNIX_EPOCH);
+        let config = config(simulator, client).with_effects(effects);
+        stores.push(config.with_deadline(deadline).open().await.unwrap());
+    }
+    let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+    let workspace = effects.new_workspace_id();
+    let devices: Vec<DeviceId> = (0..4).map(|n| format!("device {n}").parse().unwrap()).collect();
+    for device in &devices {
+        stores[0].bind(device, workspace, Expect::Absent).await.unwrap();
+    }
+    (stores.try_into().unwrap(), effects, workspace, devices)
+}
+
+/// A17, X02: a request of `unbind_workspace` that lands minutes late erases no binding that was made meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a17_x02_a_late_unbinding_erases_no_newer_bind() {
+    for seed in 0..20 {
+        let simulator = Simulator::new(seed);
+        let long = Duration::from_secs(60);
+        let ([a, b], effects, old, devices) = four_bound(&simulator, seed, long).await;
+        let new = effects.new_workspace_id();
+        simulator.next(Op::Update, Fault::Late);
+        let unbinding = tokio::spawn(async move { a.unbind_workspace(old).await });
+        while simulator.entries().iter().all(|entry| entry.fault.is_none()) {
+            tokio::task::yield_now().await;
+        }
+        for device in &devices {
+            b.bind(device, new, Expect::Any).await.unwrap();
+        }
+        unbinding.await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        for device in &devices {
+            assert_eq!(b.resolve(device).await.unwrap(), Some(new), "seed {seed}");
+        }
+    }
+}
+
+/// A17, X01: an `unbind_workspace` that fails in the middle says that some may be unbound; none is bound to anything
+/// else, and the same again unbinds the rest.
+#[tokio::test(start_paused = true)]
+async fn a17_x01_an_unbinding_that_fails_in_the_middle_is_finished_by_the_next() {
+    let mut halves = 0;
+    for seed in 0..20 {
+        let simulator = Simulator::new(seed);
+        let short = Duration::from_secs(4);
+        let ([a, b], effects, workspace, devices) = four_bound(&simulator, seed, short).await;
+        let (other, elsewhere): (DeviceId, _) = ("other".parse().unwrap(), effects.new_workspace_id());
+        b.bind(&other, elsewhere, Expect::Absent).await.unwrap();
+        // One of the four gets no answer in its time.
+        simulator.next(Op::Update, Fault::TimeoutBefore);
+        let cut = async {
+            while simulator.entries().iter().all(|entry| entry.fault.is_none()) {
+                tokio::task::yield_now().await;
+            }
+            simulator.cut_off("a", true);
+        };
+        let (unbound, ()) = tokio::join!(a.unbind_workspace(workspace), cut);
+        let error = unbound.unwrap_err();
+        assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "seed {seed}: {error:?}");
+        let mut left = 0;
+        for device in &devices {
+            let bound = b.resolve(device).await.unwrap();
+            assert!(bound.is_none() || bound == Some(workspace), "seed {seed}: {bound:?}");
+            left += u64::from(bound.is_some());
+        }
+        halves += u64::from(left > 0 && left < 4);
+        simulator.cut_off("a", false);
+        assert_eq!(a.unbind_workspace(workspace).await.unwrap(), left, "seed {seed}");
+        for device in &devices {
+            assert_eq!(b.resolve(device).await.unwrap(), None, "seed {seed}");
+        }
+        assert_eq!(b.resolve(&other).await.unwrap(), Some(elsewhere), "seed {seed}");
+    }
+    assert!(halves > 0, "none failed in the middle");
+}
