@@ -39,8 +39,6 @@ pub enum ConfigLayer {
     Workspace,
     /// A variable of the environment.
     Environment,
-    /// What a session has kept since its configuration was [frozen](crate::holdings::frozen_config).
-    Session,
 }
 
 impl fmt::Display for ConfigLayer {
@@ -49,7 +47,6 @@ impl fmt::Display for ConfigLayer {
             Self::Global => "global",
             Self::Workspace => "workspace",
             Self::Environment => "environment",
-            Self::Session => "session",
         })
     }
 }
@@ -242,39 +239,6 @@ impl LayeredConfig {
             format!("{} = {shown}  # {}\n", entry.key, entry.layer)
         };
         self.entries().map(line).collect()
-    }
-
-    /// All values but secrets as TOML text, from which [`frozen`](Self::frozen) makes them again.
-    pub fn snapshot(&self) -> String {
-        let mut kept = Table::new();
-        for (path, value) in self.layers.keys().filter_map(|path| Some((path, self.at(path)?))) {
-            if let (false, Some((name, above))) = (self.is_secret(path), path.split_last()) {
-                let table = above.iter().fold(Some(&mut kept), |table, name| {
-                    let slot = table?.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
-                    slot.as_table_mut()
-                });
-                table.into_iter().for_each(|table| drop(table.insert(name.clone(), value.clone())));
-            }
-        }
-        kept.to_string()
-    }
-
-    /// What a [`snapshot`](Self::snapshot) says, with the secrets of this: what came to be otherwise since changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` where it is no TOML, or says something of a table in which there is a secret now.
-    pub fn frozen(&self, snapshot: &str) -> Result<Self> {
-        let mut frozen = Self { values: Table::new(), layers: BTreeMap::new(), secret: self.secret.clone() };
-        // A secret that stands there nevertheless was not put there by a snapshot.
-        frozen.overlay(ConfigLayer::Session, &parse(ConfigLayer::Session, snapshot)?, &self.secret)?;
-        for (path, layer) in self.layers.iter().filter(|(path, _)| self.is_secret(path)) {
-            let Some(value) = self.at(path).cloned() else { continue };
-            if let Value::Table(table) = nested(path, value) {
-                frozen.overlay(*layer, &table, &[])?;
-            }
-        }
-        Ok(frozen)
     }
 
     fn is_secret(&self, path: &[String]) -> bool {

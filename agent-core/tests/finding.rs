@@ -1,14 +1,11 @@
-//! Lists that count what they show, sessions found by what they are called, and configuration that stays as it was.
+//! Lists that count what they show, and sessions found by what they are called.
 #![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod stores;
 
-use agent_core::configuration::{ConfigLayer, ConfigLayers, LayeredConfig};
-use agent_core::holdings::{CONFIG_DOCUMENT, DocumentWrite, Documents, frozen_config};
 use agent_core::views::find_sessions;
 use agent_core::*;
-use proptest::prelude::*;
 use stores::{new_session, sites};
 
 async fn named(storage: &Storage, effects: &Effects, title: &str, ticket: &str, user: &str) -> SessionId {
@@ -111,97 +108,5 @@ async fn f25_sessions_are_found_by_what_they_are_called() {
         }
         let elsewhere = SessionQuery::new().workspace(effects.new_workspace_id());
         assert_eq!(find(elsewhere, "plan").await, [], "of another workspace");
-    }
-}
-
-fn config(global: &str, key: &str) -> LayeredConfig {
-    let layers = ConfigLayers::new().global(global).unwrap();
-    let layers = layers.secret("providers.*.keys").unwrap();
-    layers.secret_variable("KEY", "providers.claude.key").unwrap().merge(|_| Some(key.to_owned())).unwrap()
-}
-
-/// N17, R25: what a session's configuration was stays, in a new process and in a fork, whatever the layers say; its secrets
-/// are those of now, and are not in the log.
-#[tokio::test]
-async fn n17_r25_a_sessions_configuration_stays_as_it_was() {
-    let effects = Effects::default();
-    let then =
-        config("model = 'opus'\nempty = {}\n[providers.claude]\nn = 1\nkeys = ['SECRET-a']", "SECRET-1");
-    let now = config("model = 'haiku'\nnew = true\n[providers.claude]\nn = 2", "SECRET-2");
-    for site in sites() {
-        let storage = site.open().await;
-        let id = new_session(&storage, &effects).await.id;
-        let first = frozen_config(&storage.sessions, &effects, id, &then).await.unwrap();
-        assert_eq!((first.text("model"), first.layer("model")), (Some("opus"), Some(ConfigLayer::Session)));
-        let storage = site.open().await;
-        let fork = storage.sessions.fork(&effects, id, None).await.unwrap().id;
-        for id in [id, fork] {
-            let kept = frozen_config(&storage.sessions, &effects, id, &now).await.unwrap();
-            assert_eq!(kept.text("model"), Some("opus"), "{}", site.name);
-            assert_eq!(kept.get("providers.claude.n").and_then(|n| n.as_integer()), Some(1), "{}", site.name);
-            assert!(kept.get("new").is_none() && kept.get("empty").is_some(), "{}", site.name);
-            assert_eq!(kept.text("providers.claude.key"), Some("SECRET-2"), "{}", site.name);
-            assert_eq!(kept.layer("providers.claude.key"), Some(ConfigLayer::Environment));
-            assert!(!kept.explain().contains("SECRET"), "{}", kept.explain());
-        }
-        let log = stores::log(&storage, id).await;
-        assert!(log.iter().all(|event| !event.to_json().contains("SECRET")), "{}", site.name);
-        // What an agent writes under its name later changes nothing.
-        let documents = Documents::new(storage.sessions.clone(), effects.clone(), id);
-        documents.put(DocumentWrite::new(CONFIG_DOCUMENT, "model = 'mine'", Actor::AGENT)).await.unwrap();
-        let kept = frozen_config(&storage.sessions, &effects, id, &now).await.unwrap();
-        assert_eq!(kept.text("model"), Some("opus"), "{}", site.name);
-        // And what it writes first is not taken.
-        let other = new_session(&storage, &effects).await.id;
-        let documents = Documents::new(storage.sessions.clone(), effects.clone(), other);
-        documents.put(DocumentWrite::new(CONFIG_DOCUMENT, "model = 'mine'", Actor::AGENT)).await.unwrap();
-        let refused = frozen_config(&storage.sessions, &effects, other, &now).await.unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{}", site.name);
-    }
-}
-
-/// N17: of many that open a session first, one decides.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n17_x03_one_of_many_decides_the_configuration() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let id = new_session(&storage, &effects).await.id;
-        let opened = futures::future::join_all((0..8).map(|n| {
-            let (storage, effects) = (storage.clone(), effects.clone());
-            tokio::spawn(async move {
-                let own = config(&format!("model = 'm{n}'"), "");
-                frozen_config(&storage.sessions, &effects, id, &own)
-                    .await
-                    .unwrap()
-                    .text("model")
-                    .map(str::to_owned)
-            })
-        }));
-        let models: std::collections::BTreeSet<_> =
-            opened.await.into_iter().map(|model| model.unwrap().unwrap()).collect();
-        assert_eq!(models.len(), 1, "{}: {models:?}", site.name);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// N17, X05: any values come back from a snapshot, and no text is taken for one without being TOML.
-    #[test]
-    fn n17_x05_any_configuration_comes_back(
-        values in proptest::collection::btree_map(".{0,8}", (".{0,8}", any::<i64>(), any::<f64>().prop_filter("a number", |n| !n.is_nan())), 0..6),
-        any in ".{0,60}",
-    ) {
-        let table = |(text, n, x): &(String, i64, f64)| {
-            let x = vec![toml::Value::Float(*x)];
-            let fields = [(format!("{text}!"), toml::Value::Integer(*n)), ("x".to_owned(), x.into())];
-            toml::Value::Table(fields.into_iter().collect())
-        };
-        let text = values.iter().map(|(name, value)| (name.clone(), table(value))).collect::<toml::Table>().to_string();
-        let then = ConfigLayers::new().global(&text).unwrap().merge(|_| None).unwrap();
-        let now = ConfigLayers::new().merge(|_| None).unwrap();
-        let kept = now.frozen(&then.snapshot()).unwrap();
-        prop_assert_eq!(kept.values(), then.values());
-        let _ = now.frozen(&any);
     }
 }

@@ -2,14 +2,12 @@
 
 mod areas;
 mod documents;
-mod frozen;
 mod learnings;
 mod mounts;
 mod shelf;
 
 pub use areas::{Area, DurableArea};
 pub use documents::{Document, DocumentWrite, Documents, Migrations};
-pub use frozen::{CONFIG_DOCUMENT, frozen_config};
 pub use learnings::{Added, KnownLearning, LearningPage, Learnings};
 pub use mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
 pub use shelf::Shelf;

@@ -136,7 +136,7 @@ async fn any_byte(kind: Kind) {
     let seed = std::env::var("AGENT_STORAGE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| Effects::default().random_u64());
     let effects = Effects::seeded(seed, Effects::default().now());
-    eprintln!("AGENT_STORAGE_SEED={seed}");
+
     let site = tempfile::tempdir().unwrap();
     let fixture = Fixture::make(kind, &site.path().join("sound")).await;
     let (_, sound) = ask(kind, &fixture.folder, &fixture.names).await;
