@@ -6,7 +6,7 @@ mod stores;
 
 use agent_core::views::find_sessions;
 use agent_core::*;
-use stores::{new_session, sites};
+use stores::sites;
 
 async fn named(storage: &Storage, effects: &Effects, title: &str, ticket: &str, user: &str) -> SessionId {
     let said = Patch::new().title(Title::by_user(title)).reference("ticket", ticket).label("owner", user);

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::error::Step;
 use crate::holder::is_dead;
-use crate::rows::{first, first_number, int, number, optional, seq, text};
+use crate::rows::{each, first, first_number, int, number, optional, seq, text};
 use crate::sessions::{event, no_session, record};
 
 /// What a read found of a session's record.
@@ -30,6 +30,19 @@ pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found
         Some(session) => Ok(session.map_or(Found::Broken, Found::Whole)),
         None => absent(conn, tenant, id),
     }
+}
+
+/// What SQLite finds wrong with the file, at most a hundred things.
+pub(crate) fn check(conn: &Connection) -> Step<Vec<String>> {
+    let mut found = Vec::new();
+    each(conn, "PRAGMA integrity_check(100)", [], |row| {
+        let what = text(row, 0)?.unwrap_or("something that is no text");
+        if what != "ok" {
+            found.push(what.to_owned());
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// The session's head.

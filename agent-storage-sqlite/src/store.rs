@@ -326,6 +326,20 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
+    /// SQLite's own check of the whole file, with all tenants: its structure, and that indexes fit their tables.
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        let span = info_span!("store.check", store = "sqlite", outcome = Empty);
+        let found = async {
+            match self.read_rows("check the file", reading::check).await {
+                Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(vec![error.to_string()]),
+                found => found,
+            }
+        };
+        let file = self.path().display().to_string();
+        let found = observed(span, found).await?;
+        Ok(found.into_iter().map(|what| Damaged::new(file.clone(), what)).collect())
+    }
+
     /// For all tenants.
     async fn rebuild(&self) -> Result<u64> {
         SqliteStore::rebuild(self).await

@@ -5,6 +5,7 @@
 //! each run; `AGENT_STORAGE_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a table of what was damaged, and the seed to do it again")]
 
 mod answers;
 mod fixture;
@@ -137,6 +138,7 @@ async fn any_byte(kind: Kind) {
     let seed = seed.unwrap_or_else(|| Effects::default().random_u64());
     let effects = Effects::seeded(seed, Effects::default().now());
 
+    eprintln!("AGENT_STORAGE_SEED={seed}");
     let site = tempfile::tempdir().unwrap();
     let fixture = Fixture::make(kind, &site.path().join("sound")).await;
     let (_, sound) = ask(kind, &fixture.folder, &fixture.names).await;
@@ -197,9 +199,12 @@ fn count_panics() {
 }
 
 /// A30, X01, X05: whatever byte of whatever file is damaged, no answer is wrong without `verify` seeing it, and nothing
-/// panics; on files.
+/// panics; on files and in SQLite.
 #[tokio::test]
 async fn a30_x01_x05_no_damaged_byte_gives_a_wrong_answer() {
     count_panics();
-    any_byte(Kind::Files).await;
+    for kind in [Kind::Files, Kind::Sqlite] {
+        eprintln!("{kind:?}");
+        any_byte(kind).await;
+    }
 }
