@@ -237,7 +237,7 @@ async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
 
     let alone = MemoryStore::new();
     let tenant: TenantId = "tenant-1".parse().unwrap();
-    open(&agent.rebind(alone.storage(&tenant)), "laptop").await;
+    open(&agent.rebind(alone.storage(&tenant)), "laptop").await.send("hello").await.unwrap();
     let scheduler = Scheduler::over(agent, Arc::new(OneDown(alone, down.clone())));
     down.fail_lists(usize::MAX);
     assert_eq!(*scheduler.round().await.unwrap_err().kind(), ErrorKind::Full);

@@ -153,6 +153,10 @@ impl Bucket {
         let Ok(Ok(_slot)) = slot else {
             return Err(Failed { fate: Fate::Wrong, error: late(doing) });
         };
+        // What is sent when the time is over may be carried out, and nobody would wait to learn of it.
+        if Instant::now() >= until {
+            return Err(Failed { fate: Fate::Wrong, error: late(doing) });
+        }
         counter.fetch_add(1, Ordering::Relaxed);
         let most = (Instant::now() + self.attempt * mebibytes).min(until);
         match tokio::time::timeout_at(most, work).await {

@@ -28,9 +28,17 @@ pub(super) fn clauses() -> Vec<Clause> {
 /// One operation in numbers, which shrink well: what to do, to which session, and two details.
 type Op = (u8, u8, u8, u8);
 
-/// Tries random sequences until one fails; then shows the shortest that does.
-async fn try_all<'a>(stage: &Stage, play: impl Fn(Vec<Op>) -> BoxFuture<'a, Checked>) -> Checked {
-    let mut config = Config::with_cases(u32::try_from(stage.settings.rounds / 4).unwrap_or(u32::MAX).max(2));
+/// How many sequences are tried, in parts: those of a part may share a store, where what is there already does not get
+/// in their way. Opening a store takes longer than a sequence.
+fn parts(stage: &Stage) -> impl Iterator<Item = u32> {
+    const PART: usize = 50;
+    let count = (stage.settings.rounds / 4).max(2);
+    (0..count).step_by(PART).map(move |start| PART.min(count - start) as u32)
+}
+
+/// Tries so many random sequences, until one fails; then shows the shortest that does.
+async fn try_all<'a>(stage: &Stage, count: u32, play: impl Fn(Vec<Op>) -> BoxFuture<'a, Checked>) -> Checked {
+    let mut config = Config::with_cases(count);
     config.failure_persistence = None;
     let mut seed = [0; 32];
     stage.effects.fill(&mut seed);
@@ -207,17 +215,21 @@ impl<'a> Play<'a> {
 /// X08, O02, O06: commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
 /// sessions.
 async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
-    let storage = &stage.open().await?;
-    try_all(stage, |ops| {
-        Box::pin(async move {
-            let mut play = Play::new(stage, storage.clone()).await?;
-            for op in ops {
-                play.step(op).await?;
-            }
-            play.compare().await
-        })
-    })
-    .await
+    for count in parts(stage) {
+        let on = &stage.another(stage.journal.clone()).await?;
+        let storage = &on.open().await?;
+        let play = |ops: Vec<Op>| -> BoxFuture<'_, Checked> {
+            Box::pin(async move {
+                let mut play = Play::new(on, storage.clone()).await?;
+                for op in ops {
+                    play.step(op).await?;
+                }
+                play.compare().await
+            })
+        };
+        try_all(stage, count, play).await?;
+    }
+    Ok(())
 }
 
 /// What came of the commits of one task: each with its last answer.
@@ -306,43 +318,44 @@ async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent) -> Che
 /// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
 /// without gaps, and the record is their fold.
 async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
-    // All on one store: each sequence makes sessions of its own, and opening three handles takes longer than it.
-    let handles = &stage.handles(3).await?;
-    let workspace = stage.new_workspace(&handles[0]).await?.id;
-    try_all(stage, |ops| {
-        Box::pin(async move {
-            let created: Vec<_> = (0..2)
-                .map(|_| {
-                    Commit::create(&stage.effects, NewSession::new(stage.effects.new_session_id(), workspace))
-                })
-                .collect();
-            for commit in &created {
-                handles[0].sessions.commit(commit.clone()).await?;
-            }
-            let ids: Vec<_> = created.iter().map(|commit| commit.session).collect();
-            let tasks = handles.iter().enumerate().map(|(n, storage)| {
-                let mine = ops.iter().skip(n).step_by(3).copied().collect();
-                work(stage.effects.clone(), storage.clone(), ids.clone(), mine)
-            });
-            let mut sent = Sent::new();
-            for task in race(tasks).await? {
-                sent.extend(task?);
-            }
-            for created in &created {
-                let (its, others) =
-                    sent.into_iter().partition(|(commit, _)| commit.session == created.session);
-                have_one_order(&handles[0], created, &its).await?;
-                sent = others;
-            }
-            Ok(())
-        })
-    })
-    .await
+    for count in parts(stage) {
+        let on = &stage.another(stage.journal.clone()).await?;
+        let handles = &on.handles(3).await?;
+        let workspace = on.new_workspace(&handles[0]).await?.id;
+        try_all(stage, count, |ops| Box::pin(several(on, handles, workspace, ops))).await?;
+    }
+    Ok(())
+}
+
+/// One sequence, dealt out to three tasks.
+async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops: Vec<Op>) -> Checked {
+    let created: Vec<_> = (0..2)
+        .map(|_| Commit::create(&stage.effects, NewSession::new(stage.effects.new_session_id(), workspace)))
+        .collect();
+    for commit in &created {
+        handles[0].sessions.commit(commit.clone()).await?;
+    }
+    let ids: Vec<_> = created.iter().map(|commit| commit.session).collect();
+    let tasks = handles.iter().enumerate().map(|(n, storage)| {
+        let mine = ops.iter().skip(n).step_by(3).copied().collect();
+        work(stage.effects.clone(), storage.clone(), ids.clone(), mine)
+    });
+    let mut sent = Sent::new();
+    for task in race(tasks).await? {
+        sent.extend(task?);
+    }
+    for created in &created {
+        let (its, others) = sent.into_iter().partition(|(commit, _)| commit.session == created.session);
+        have_one_order(&handles[0], created, &its).await?;
+        sent = others;
+    }
+    Ok(())
 }
 
 /// A02, A15, X08: records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
 async fn a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
-    try_all(stage, |ops| {
+    let count = parts(stage).sum();
+    try_all(stage, count, |ops| {
         Box::pin(async move {
             let stage = stage.another(stage.journal.clone()).await?;
             let mut storage = stage.open().await?;

@@ -7,6 +7,7 @@ mod backend;
 mod bindings;
 mod costs;
 mod course;
+mod deadline;
 mod history;
 mod planted;
 mod probe;

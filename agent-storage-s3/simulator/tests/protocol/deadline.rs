@@ -1,0 +1,37 @@
+//! The time of an operation: what is over is over.
+
+use std::time::Duration;
+
+use agent_core::{Commit, Effects, NewSession, SessionStore, Timestamp, WorkspaceId, WriteOutcome};
+use s3_simulator::{Fault, Op, Simulator};
+
+use crate::backend::config;
+
+/// X01, O02: a commit whose turn comes when its time is over is not sent, and says that it did not happen.
+#[tokio::test(start_paused = true)]
+async fn x01_o02_what_has_no_time_left_is_not_sent() {
+    for seed in 0..20 {
+        let simulator = Simulator::new(seed);
+        let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+        let one_at_a_time = config(&simulator, "handle").with_effects(effects.clone()).with_concurrency(1);
+        let store = one_at_a_time
+            .with_deadline(Duration::from_secs(4))
+            .with_attempt(Duration::from_secs(10))
+            .open()
+            .await
+            .unwrap();
+        simulator.next(Op::List, Fault::Hang);
+        let (handle, absent) = (store.clone(), effects.new_session_id());
+        let hangs = tokio::spawn(async move { SessionStore::load(&handle, absent).await });
+        while simulator.entries().iter().all(|entry| entry.fault.is_none()) {
+            tokio::task::yield_now().await;
+        }
+        let sent = simulator.requests();
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        // Both have the same four seconds.
+        let error = store.commit(Commit::create(&effects, new)).await.unwrap_err();
+        assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "seed {seed}: {error:?}");
+        assert_eq!(simulator.counts_since(sent).put, 0, "seed {seed}: it was sent all the same");
+        assert!(hangs.await.unwrap().is_err());
+    }
+}
