@@ -1,4 +1,5 @@
 //! Looking after stores: what is wrong is found and named, and what can be read is saved.
+#![cfg(feature = "runtime")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
