@@ -201,23 +201,31 @@ async fn o14_r01_a_scheduler_looks_after_all_tenants() {
 
 /// Tenants of one store, of whom one cannot be asked.
 #[derive(Debug)]
-struct OneDown(MemoryStore, runtime_common::Faulty);
+struct OneDown {
+    store: MemoryStore,
+    down: runtime_common::Faulty,
+    /// Whether there is nobody else.
+    alone: bool,
+}
 
 #[async_trait]
 impl Tenants for OneDown {
     fn storage(&self, tenant: &TenantId) -> Storage {
         match tenant.as_str() {
-            "tenant-1" => self.1.storage(),
-            _ => self.0.storage(tenant),
+            "tenant-1" => self.down.storage(),
+            _ => self.store.storage(tenant),
         }
     }
 
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
-        Tenants::list(&self.0, after).await
+        let mut page = Tenants::list(&self.store, after).await?;
+        page.items.retain(|tenant| !self.alone || tenant.as_str() == "tenant-1");
+        Ok(page)
     }
 }
 
-/// O14, R01: a tenant whose stores cannot be asked keeps a scheduler from no other tenant.
+/// O14, R01: a tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
+/// so.
 #[tokio::test]
 async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
     let store = MemoryStore::new();
@@ -228,11 +236,17 @@ async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
         open(&agent.rebind(store.storage(&tenant)), "laptop").await.send("hello").await.unwrap();
     }
     let down = runtime_common::Faulty::new(store.storage(&"tenant-1".parse().unwrap()));
-    let scheduler = Scheduler::over(agent.clone(), Arc::new(OneDown(store.clone(), down.clone())));
+    let over = |alone| {
+        let tenants = OneDown { store: store.clone(), down: down.clone(), alone };
+        Scheduler::over(agent.clone(), Arc::new(tenants))
+    };
+    let scheduler = over(false);
     down.fail_lists(usize::MAX);
     assert_eq!(scheduler.round().await.unwrap().ran, 2);
     down.fail_lists(0);
     assert_eq!(scheduler.round().await.unwrap().ran, 1);
+    down.fail_lists(usize::MAX);
+    assert_eq!(*over(true).round().await.unwrap_err().kind(), ErrorKind::Full);
 }
 
 /// O12, O27: a holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run

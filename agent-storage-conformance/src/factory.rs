@@ -42,6 +42,16 @@ pub trait Factory: Send + Sync + 'static {
     /// Those of the backend; every clause fails then.
     async fn fresh(&self) -> Result<Self::Site>;
 
+    /// As [`fresh`](Self::fresh), for hundreds of rounds of a race or of random sequences: handles on it may leave out
+    /// what only a loss of power would show, such as waiting for the disk, which no clause can tell apart.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fresh`](Self::fresh).
+    async fn fresh_for_rounds(&self) -> Result<Self::Site> {
+        self.fresh().await
+    }
+
     /// Another handle on the store at `site`, for `tenant`.
     ///
     /// Opened anew each time, and sharing nothing with an earlier handle that one in another process would not share:
@@ -148,12 +158,13 @@ impl fmt::Display for DamageKind {
     }
 }
 
-type AnySite = Box<dyn Any + Send + Sync>;
+pub(crate) type AnySite = Box<dyn Any + Send + Sync>;
 
 /// A [`Factory`] of any backend, so that clauses need no type parameter.
 #[async_trait]
 pub(crate) trait AnyFactory: Send + Sync {
     async fn fresh(&self) -> Result<AnySite>;
+    async fn fresh_for_rounds(&self) -> Result<AnySite>;
     async fn open(&self, site: &AnySite, tenant: &TenantId) -> Result<Storage>;
     async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Tenants>>>;
     fn address(&self, site: &AnySite) -> Option<String>;
@@ -172,6 +183,10 @@ fn site<F: Factory>(site: &AnySite) -> Result<&F::Site> {
 impl<F: Factory> AnyFactory for F {
     async fn fresh(&self) -> Result<AnySite> {
         Ok(Box::new(Factory::fresh(self).await?))
+    }
+
+    async fn fresh_for_rounds(&self) -> Result<AnySite> {
+        Ok(Box::new(Factory::fresh_for_rounds(self).await?))
     }
 
     async fn open(&self, at: &AnySite, tenant: &TenantId) -> Result<Storage> {

@@ -14,7 +14,7 @@ use agent_core::{
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::factory::{AnyFactory, Damage};
+use crate::factory::{AnyFactory, AnySite, Damage};
 use crate::failure::{Checked, Failure};
 use crate::journal::{Journal, Recorded};
 
@@ -59,7 +59,7 @@ pub(crate) struct Stage {
     pub(crate) settings: Settings,
     pub(crate) journal: Journal,
     factory: Arc<dyn AnyFactory>,
-    site: Box<dyn std::any::Any + Send + Sync>,
+    site: AnySite,
     opened: AtomicUsize,
 }
 
@@ -73,19 +73,18 @@ impl Stage {
         journal: Journal,
     ) -> Checked<Self> {
         let site = factory.fresh().await?;
-        Ok(Self {
-            effects: Effects::seeded(settings.seed, START),
-            settings,
-            journal,
-            factory,
-            site,
-            opened: AtomicUsize::new(0),
-        })
+        Ok(Self::at(factory, site, settings, journal))
     }
 
-    /// As this one, on a fresh store.
+    fn at(factory: Arc<dyn AnyFactory>, site: AnySite, settings: Settings, journal: Journal) -> Self {
+        let effects = Effects::seeded(settings.seed, START);
+        Self { effects, settings, journal, factory, site, opened: AtomicUsize::new(0) }
+    }
+
+    /// As this one, on a fresh store for many rounds.
     pub(crate) async fn another(&self, journal: Journal) -> Checked<Self> {
-        Self::new(self.factory.clone(), self.settings, journal).await
+        let site = self.factory.fresh_for_rounds().await?;
+        Ok(Self::at(self.factory.clone(), site, self.settings, journal))
     }
 
     /// The rounds of a race, in parts of which each is run on a store of its own: what is there already slows some

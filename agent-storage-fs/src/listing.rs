@@ -40,15 +40,15 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     Ok(query.page(found)?.with_damaged(damaged))
 }
 
-/// All sessions that have a folder.
-pub(crate) fn ids(tenant: &Tenant) -> Result<Vec<SessionId>> {
-    let mut ids = Vec::new();
+/// All sessions that have a folder, each with the workspace that it lies in.
+pub(crate) fn all(tenant: &Tenant) -> Result<Vec<(WorkspaceId, SessionId)>> {
+    let mut all = Vec::new();
     for workspace in workspaces(tenant)? {
         let names = tenant.env.list(&tenant.layout.sessions(workspace))?;
         let folders = names.iter().filter(|(_, kind)| *kind != Kind::File);
-        ids.extend(folders.filter_map(|(name, _)| id_of::<SessionId>(name)));
+        all.extend(folders.filter_map(|(name, _)| Some((workspace, id_of::<SessionId>(name)?))));
     }
-    Ok(ids)
+    Ok(all)
 }
 
 /// The workspaces that have a folder.

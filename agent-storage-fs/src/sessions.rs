@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use agent_core::session::Plan;
 use agent_core::{
     Commit, Committed, Epoch, Error, ErrorKind, Event, Expect, Pulse, Result, Seq, Session, SessionId,
-    SessionState,
+    SessionState, WorkspaceId,
 };
 
 use crate::env::{held, parent, unsure};
@@ -113,10 +113,19 @@ fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, 
 
 // --- rebuild ---------------------------------------------------------------------------------------------------------
 
-/// Makes anew what is derived from a session's log; whether there was anything to make it for.
-pub(crate) fn rebuild(tenant: &Tenant, cell: &Cell, slot: &mut Slot, id: SessionId) -> Result<Attempt<bool>> {
-    // The search writes down where the session lies.
-    let Some(folder) = place::search(tenant, id)? else { return Ok(Attempt::Done(false)) };
+/// Makes anew what is derived from the log of a session that was found in a workspace; whether it is still there.
+pub(crate) fn rebuild(
+    tenant: &Tenant,
+    cell: &Cell,
+    slot: &mut Slot,
+    workspace: WorkspaceId,
+    id: SessionId,
+) -> Result<Attempt<bool>> {
+    let folder = tenant.layout.session(workspace, id);
+    if tenant.env.io.stat(&folder).is_err() {
+        return Ok(Attempt::Done(false));
+    }
+    place::point(tenant, id, workspace);
     held(&tenant.summaries).remove(&id);
     let open = match &mut slot.open {
         Some(open) => open,

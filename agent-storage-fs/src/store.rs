@@ -310,11 +310,11 @@ impl SessionStore for FsStore {
         let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
         let work = async {
             let mut made = 0;
-            for id in self.look(listing::ids).await? {
-                match self
-                    .write(id, move |tenant, cell, slot| sessions::rebuild(tenant, cell, slot, id))
-                    .await
-                {
+            for (workspace, id) in self.look(listing::all).await? {
+                let rebuilt = self.write(id, move |tenant, cell, slot| {
+                    sessions::rebuild(tenant, cell, slot, workspace, id)
+                });
+                match rebuilt.await {
                     Ok(there) => made += u64::from(there),
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
                         let error: &dyn std::error::Error = &error;

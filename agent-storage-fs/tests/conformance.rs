@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agent_core::{ErrorKind, Result, Seq, Storage, TenantId, Tenants, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
-use agent_storage_fs::FsStore;
+use agent_storage_fs::{FsConfig, FsStore, Sync as SyncLevel};
 use tempfile::TempDir;
 
 struct Files;
@@ -16,7 +16,19 @@ struct Files;
 /// A directory; one that this process made is removed at the end.
 struct Site {
     path: PathBuf,
+    sync: SyncLevel,
     _made: Option<TempDir>,
+}
+
+impl Site {
+    fn new(sync: SyncLevel) -> Result<Self> {
+        let made = tempfile::tempdir().map_err(failed)?;
+        Ok(Self { path: made.path().to_owned(), sync, _made: Some(made) })
+    }
+
+    async fn open(&self) -> Result<FsStore> {
+        FsConfig::new(&self.path).with_sync(self.sync).open().await
+    }
 }
 
 #[async_trait]
@@ -24,16 +36,19 @@ impl Factory for Files {
     type Site = Site;
 
     async fn fresh(&self) -> Result<Site> {
-        let made = tempfile::tempdir().map_err(failed)?;
-        Ok(Site { path: made.path().to_owned(), _made: Some(made) })
+        Site::new(SyncLevel::default())
+    }
+
+    async fn fresh_for_rounds(&self) -> Result<Site> {
+        Site::new(SyncLevel::Off)
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(FsStore::open(&site.path).await?.tenant(tenant).into())
+        Ok(site.open().await?.tenant(tenant).into())
     }
 
     async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
-        Ok(Some(Arc::new(FsStore::open(&site.path).await?)))
+        Ok(Some(Arc::new(site.open().await?)))
     }
 
     fn address(&self, site: &Site) -> Option<String> {
@@ -41,7 +56,7 @@ impl Factory for Files {
     }
 
     async fn attach(&self, address: &str) -> Result<Site> {
-        Ok(Site { path: address.into(), _made: None })
+        Ok(Site { path: address.into(), sync: SyncLevel::default(), _made: None })
     }
 
     fn damages(&self) -> &[DamageKind] {

@@ -9,13 +9,22 @@ use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, each, first, number, text};
 use crate::sessions::{Stored, event, log, write_record};
 
-/// Makes a session's record anew and stores it; `None` where there is no log and no tombstone.
-pub(crate) fn session(
+/// As [`session`], for a record that was found to be damaged or missing.
+pub(crate) fn mend(
     conn: &Connection,
     tenant: &Arc<str>,
     id: SessionId,
     had_record: bool,
 ) -> Step<Option<Stored>> {
+    let mended = session(conn, tenant, id, had_record)?;
+    if mended.is_some() {
+        tracing::warn!(session = %id, "the session's record was damaged or missing, and is made anew from its log");
+    }
+    Ok(mended)
+}
+
+/// Makes a session's record anew and stores it; `None` where there is no log and no tombstone.
+fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool) -> Step<Option<Stored>> {
     let name = id.to_string();
     let log = log(conn, tenant, id)?;
     let buried = buried(conn, tenant, &name)?;
@@ -33,7 +42,6 @@ pub(crate) fn session(
         }
         return Ok(None);
     };
-    tracing::warn!(session = %id, "the session's record was damaged or missing, and is made anew from its log");
     write_record(conn, tenant, log, &session, kept)?;
     Ok(Some(Stored { log, session }))
 }

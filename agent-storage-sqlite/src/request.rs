@@ -98,7 +98,7 @@ impl Request {
             Self::Mend(id) => {
                 known.remove(&(tenant.clone(), *id));
                 // The record may be whole and its summary not: both are written anew.
-                let stored = rebuild::session(conn, tenant, *id, true)?;
+                let stored = rebuild::mend(conn, tenant, *id, true)?;
                 Answer::Session(Box::new(stored.ok_or_else(|| no_session(*id))?.session))
             }
             Self::Rebuild => {

@@ -8,7 +8,7 @@ use agent_core::{
     Commit, Committed, Epoch, Error, ErrorKind, Event, Purge, Purged, Result, Session, SessionId,
     SessionState,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Fault, Step, corrupt};
 use crate::rebuild;
@@ -71,7 +71,7 @@ fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) 
     let had_record = found.is_some();
     let stored = match found.flatten() {
         Some(stored) => Some(stored),
-        None => rebuild::session(conn, tenant, id, had_record)?,
+        None => rebuild::mend(conn, tenant, id, had_record)?,
     };
     known.extend(stored.map(|stored| (key, stored)));
     Ok(())
@@ -142,8 +142,13 @@ pub(crate) fn write_record(
     session: &Session,
     kept: Option<i64>,
 ) -> rusqlite::Result<()> {
+    // Who holds the lease is in no log. Where that is lost, nobody is proven dead, and the lease ends by its time.
+    let sql = "SELECT holder FROM sessions WHERE log = ? AND epoch = ?";
+    let epoch = session.lease.as_ref().map(|lease| int(lease.epoch.get()));
+    let holder =
+        conn.query_row(sql, params![log, epoch], |row| row.get::<_, Option<String>>(0)).optional()?;
     execute(conn, "DELETE FROM sessions WHERE log = ?", [log])?;
-    insert_record(conn, tenant, log, session, None)?;
+    insert_record(conn, tenant, log, session, holder.flatten().as_deref())?;
     if kept.is_some() {
         execute(conn, "UPDATE sessions SET kept = ? WHERE log = ?", params![kept, log])?;
     }

@@ -46,7 +46,6 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     config: SqliteConfig,
-    /// Before the writer, so that the last connection, whose end moves the log into the database, is the writer's own.
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,

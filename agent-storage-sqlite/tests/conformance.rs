@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agent_core::{ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
-use agent_storage_sqlite::SqliteStore;
+use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync as SyncLevel};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
@@ -17,7 +17,19 @@ struct Sqlite;
 /// A file; the folder that this process made for it is removed at the end.
 struct Site {
     path: PathBuf,
+    sync: SyncLevel,
     _made: Option<TempDir>,
+}
+
+impl Site {
+    fn new(sync: SyncLevel) -> Result<Self> {
+        let made = tempfile::tempdir().map_err(failed)?;
+        Ok(Self { path: made.path().join("agent.db"), sync, _made: Some(made) })
+    }
+
+    async fn open(&self) -> Result<SqliteStore> {
+        SqliteConfig::new(&self.path).with_sync(self.sync).open().await
+    }
 }
 
 #[async_trait]
@@ -25,16 +37,19 @@ impl Factory for Sqlite {
     type Site = Site;
 
     async fn fresh(&self) -> Result<Site> {
-        let made = tempfile::tempdir().map_err(failed)?;
-        Ok(Site { path: made.path().join("agent.db"), _made: Some(made) })
+        Site::new(SyncLevel::default())
+    }
+
+    async fn fresh_for_rounds(&self) -> Result<Site> {
+        Site::new(SyncLevel::Off)
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(SqliteStore::open(&site.path).await?.tenant(tenant).into())
+        Ok(site.open().await?.tenant(tenant).into())
     }
 
     async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
-        Ok(Some(Arc::new(SqliteStore::open(&site.path).await?)))
+        Ok(Some(Arc::new(site.open().await?)))
     }
 
     fn address(&self, site: &Site) -> Option<String> {
@@ -42,7 +57,7 @@ impl Factory for Sqlite {
     }
 
     async fn attach(&self, address: &str) -> Result<Site> {
-        Ok(Site { path: address.into(), _made: None })
+        Ok(Site { path: address.into(), sync: SyncLevel::default(), _made: None })
     }
 
     fn damages(&self) -> &[DamageKind] {

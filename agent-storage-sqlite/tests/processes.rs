@@ -209,6 +209,9 @@ async fn o12_a_killed_holder_is_proven_dead() {
     let now = store.load(session.id).await.unwrap();
     let now = site.say(&store, &now, "meanwhile").await;
     assert!(!store.pulse(session.id, epoch).await.unwrap().dead);
+    // Making its record anew keeps who holds it.
+    store.rebuild().await.unwrap();
+    assert!(!store.pulse(session.id, epoch).await.unwrap().dead);
     worker.kill();
     assert!(store.pulse(session.id, epoch).await.unwrap().dead);
     assert!(!store.pulse(session.id, epoch.next()).await.unwrap().dead);

@@ -80,23 +80,20 @@ impl Storage {
     ) -> Result<Salvaged> {
         let store = &*self.sessions;
         let record = match store.load(id).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+            Err(error) if *error.kind() == ErrorKind::Corrupt => self.outline(id).await?,
             record => Some(record?),
         };
         if record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted) {
             return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
         }
-        let workspace = match (into, &record) {
-            (Some(workspace), _) => workspace,
-            (None, Some(record)) => record.workspace,
-            (None, None) => self.workspace_of(id).await?,
-        };
+        let workspace = into.or(record.as_ref().map(|record| record.workspace)).ok_or_else(|| {
+            Error::corrupt(format!(
+                "the workspace of session {id} cannot be read; say into which one to salvage it"
+            ))
+        })?;
         let mut walk = match &record {
             Some(record) => Walk::history(store, record),
-            None => {
-                let last = store.read(id, ReadEvents::last(1)).await?.events.pop();
-                Walk::own(store, id, Seq::ZERO, last.map_or(Seq::ZERO, |event| event.seq))
-            }
+            None => Walk::own(store, id, Seq::ZERO, self.last(id).await?),
         };
         let mut new = NewSession::new(effects.new_session_id(), workspace);
         if let Some(record) = &record {
@@ -131,15 +128,24 @@ impl Storage {
         Ok(Salvaged { session: saved.finish().await?, read, gaps })
     }
 
-    /// What the first event says.
-    async fn workspace_of(&self, id: SessionId) -> Result<WorkspaceId> {
-        let first = self.sessions.read(id, ReadEvents::first(1)).await?.events.pop();
-        let session = first.and_then(|event| Session::begin(id, &event).ok());
-        session.map(|session| session.workspace).ok_or_else(|| {
-            Error::corrupt(format!(
-                "the workspace of session {id} cannot be read; say into which one to salvage it"
-            ))
-        })
+    /// A session without a readable record, as its first event and the number of its last tell: where its history lies,
+    /// and how far it goes. `None` where the first cannot be read either.
+    async fn outline(&self, id: SessionId) -> Result<Option<Session>> {
+        let first = match self.sessions.read(id, ReadEvents::first(1)).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(None),
+            first => first?.events.pop(),
+        };
+        let Some(mut session) = first.and_then(|event| Session::begin(id, &event).ok()) else {
+            return Ok(None);
+        };
+        session.head = self.last(id).await?;
+        Ok(Some(session))
+    }
+
+    /// The last event that can be read.
+    async fn last(&self, id: SessionId) -> Result<Seq> {
+        let last = self.sessions.read(id, ReadEvents::last(1)).await?.events.pop();
+        Ok(last.map_or(Seq::ZERO, |event| event.seq))
     }
 }
 
@@ -211,7 +217,7 @@ impl Saved<'_> {
         for (written, actor) in std::mem::take(&mut self.documents).into_values() {
             let mut anew = DocumentWritten::after(None, written.name, written.text);
             (anew.format, anew.limit) = (written.format, written.limit);
-            self.add(NewEvent::of(&Body::SessionDocumentWritten(anew)).with_actor(actor)).await?;
+            self.add(NewEvent::document_written(anew).with_actor(actor)).await?;
         }
         // Takes away what waits, and closes what is open.
         self.add(NewEvent::interrupt()).await?;

@@ -132,7 +132,7 @@ struct Verifier<'a, P> {
 
 impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_workspaces(&mut self) -> Result<()> {
-        let mut next = Some(WorkspaceQuery::new().limit(PAGE_MAX));
+        let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
         while let Some(query) = next {
             let page = self.storage.workspaces.list(query.clone()).await?;
             self.so_far.damaged(&page.damaged);

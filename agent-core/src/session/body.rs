@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::id::{Seq, SessionId, check_text};
 use crate::json::{RawFields, RawJson};
 use crate::session::document::DocumentWritten;
-use crate::session::event::{EventType, NewEvent};
+use crate::session::event::EventType;
 use crate::session::learning::{Learning, LearningPromoted};
 use crate::session::ledger::{Artifact, RunUsage};
 use crate::session::record::{ActionId, CallId, Created, Patch, Reported, SpanId, Status, is_default};
@@ -539,77 +539,5 @@ impl Body {
             Self::SessionArtifactRegistered(artifact) => artifact.check(),
             _ => Ok(()),
         }
-    }
-}
-
-impl NewEvent {
-    /// A person's message.
-    pub fn user_message(text: impl Into<String>) -> Self {
-        Self::of(&Body::UserMessage(Message::new(text)))
-    }
-
-    /// The agent's text.
-    pub fn agent_message(text: impl Into<String>) -> Self {
-        Self::of(&Body::AgentMessage(Message::new(text)))
-    }
-
-    /// The session's custom system prompt, in force from here on.
-    pub fn system_prompt(text: impl Into<String>) -> Self {
-        Self::of(&Body::SystemMessage(SystemMessage::custom(text)))
-    }
-
-    /// The agent calls a tool.
-    pub fn tool_use(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
-        Self::of(&Body::AgentToolUse(ToolUse::new(call, name, input)))
-    }
-
-    /// A tool's result.
-    pub fn tool_result(call: CallId, outcome: ToolOutcome, output: RawJson) -> Self {
-        Self::of(&Body::AgentToolResult(ToolResult::new(call, outcome, output)))
-    }
-
-    /// Title, labels, metadata, references or resources change.
-    pub fn updated(patch: Patch) -> Self {
-        Self::of(&Body::SessionUpdated(patch))
-    }
-
-    /// A version of a document.
-    pub fn document_written(written: DocumentWritten) -> Self {
-        Self::of(&Body::SessionDocumentWritten(written))
-    }
-
-    /// What a run used.
-    pub fn run_usage(used: RunUsage) -> Self {
-        Self::of(&Body::SessionRunUsage(used))
-    }
-
-    /// Something was made.
-    pub fn artifact_registered(artifact: Artifact) -> Self {
-        Self::of(&Body::SessionArtifactRegistered(artifact))
-    }
-
-    /// A person asks that whatever runs or waits stops.
-    pub fn interrupt() -> Self {
-        Self::of(&Body::UserInterrupt(Note::default()))
-    }
-
-    /// The visible history starts anew.
-    pub fn history_cleared() -> Self {
-        Self::of(&Body::SessionHistoryCleared(Note::default()))
-    }
-
-    /// `summary` stands for all that is visible up to and including `until`, where a model is given it.
-    pub fn compacted(until: Seq, summary: impl Into<String>) -> Self {
-        Self::of(&Body::SessionCompacted(Compaction::new(until, summary)))
-    }
-
-    /// A wake is scheduled.
-    pub fn wake_scheduled(wake: Wake) -> Self {
-        Self::of(&Body::SessionWakeScheduled(wake))
-    }
-
-    /// The wake of this key is wanted no more.
-    pub fn wake_cancelled(key: impl Into<String>) -> Self {
-        Self::of(&Body::SessionWakeCancelled(WakeCancelled::new(key)))
     }
 }

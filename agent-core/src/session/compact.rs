@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 use crate::id::Seq;
 use crate::session::event::EventType;
 use crate::session::ext::SessionStoreExt;
+use crate::session::read::ReadEvents;
 use crate::session::record::Session;
-use crate::session::store::{ReadEvents, SessionStore};
+use crate::session::store::SessionStore;
 
 /// The last event that a summary made now may stand for: `until` if that is safe, or the last point where no tool call is
 /// open and every input is answered.

@@ -11,7 +11,13 @@ use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{CommitId, EventId, RunId, Seq, check_text, quoted, text_serde};
 use crate::json::{Fault, RawFields, RawJson, Text};
-use crate::session::body::Body;
+use crate::session::attributes::Patch;
+use crate::session::body::{
+    Body, Compaction, Message, Note, SystemMessage, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,
+};
+use crate::session::document::DocumentWritten;
+use crate::session::ledger::{Artifact, RunUsage};
+use crate::session::parts::CallId;
 use crate::session::transition::Transition;
 
 /// The most bytes that one event's payload may have. Larger ones go to a blob first.
@@ -438,6 +444,76 @@ impl NewEvent {
     /// An event from a typed payload.
     pub fn of(body: &Body) -> Self {
         Self::new(body.kind(), body.to_json())
+    }
+
+    /// A person's message.
+    pub fn user_message(text: impl Into<String>) -> Self {
+        Self::of(&Body::UserMessage(Message::new(text)))
+    }
+
+    /// The agent's text.
+    pub fn agent_message(text: impl Into<String>) -> Self {
+        Self::of(&Body::AgentMessage(Message::new(text)))
+    }
+
+    /// The session's custom system prompt, in force from here on.
+    pub fn system_prompt(text: impl Into<String>) -> Self {
+        Self::of(&Body::SystemMessage(SystemMessage::custom(text)))
+    }
+
+    /// The agent calls a tool.
+    pub fn tool_use(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
+        Self::of(&Body::AgentToolUse(ToolUse::new(call, name, input)))
+    }
+
+    /// A tool's result.
+    pub fn tool_result(call: CallId, outcome: ToolOutcome, output: RawJson) -> Self {
+        Self::of(&Body::AgentToolResult(ToolResult::new(call, outcome, output)))
+    }
+
+    /// Title, labels, metadata, references or resources change.
+    pub fn updated(patch: Patch) -> Self {
+        Self::of(&Body::SessionUpdated(patch))
+    }
+
+    /// A version of a document.
+    pub fn document_written(written: DocumentWritten) -> Self {
+        Self::of(&Body::SessionDocumentWritten(written))
+    }
+
+    /// What a run used.
+    pub fn run_usage(used: RunUsage) -> Self {
+        Self::of(&Body::SessionRunUsage(used))
+    }
+
+    /// Something was made.
+    pub fn artifact_registered(artifact: Artifact) -> Self {
+        Self::of(&Body::SessionArtifactRegistered(artifact))
+    }
+
+    /// A person asks that whatever runs or waits stops.
+    pub fn interrupt() -> Self {
+        Self::of(&Body::UserInterrupt(Note::default()))
+    }
+
+    /// The visible history starts anew.
+    pub fn history_cleared() -> Self {
+        Self::of(&Body::SessionHistoryCleared(Note::default()))
+    }
+
+    /// `summary` stands for all that is visible up to and including `until`, where a model is given it.
+    pub fn compacted(until: Seq, summary: impl Into<String>) -> Self {
+        Self::of(&Body::SessionCompacted(Compaction::new(until, summary)))
+    }
+
+    /// A wake is scheduled.
+    pub fn wake_scheduled(wake: Wake) -> Self {
+        Self::of(&Body::SessionWakeScheduled(wake))
+    }
+
+    /// The wake of this key is wanted no more.
+    pub fn wake_cancelled(key: impl Into<String>) -> Self {
+        Self::of(&Body::SessionWakeCancelled(WakeCancelled::new(key)))
     }
 
     /// Sets who did it.

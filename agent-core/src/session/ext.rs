@@ -14,10 +14,11 @@ use crate::session::commit::{Commit, Committed, Trigger};
 use crate::session::compact;
 use crate::session::event::{Event, NewEvent};
 use crate::session::lineage::Lineage;
+use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::{NewSession, Patch, Session};
 use crate::session::report::report;
 use crate::session::state::{SessionState, TriggerKind, target};
-use crate::session::store::{EventPage, ReadEvents, SessionStore};
+use crate::session::store::SessionStore;
 
 /// How often a commit that may have landed, or that the store could not take, is sent again.
 const ATTEMPTS: u32 = 5;

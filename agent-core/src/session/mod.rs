@@ -14,6 +14,7 @@ pub mod lineage;
 pub mod mounts;
 mod parts;
 pub mod plan;
+pub mod read;
 pub mod record;
 pub mod state;
 pub mod store;
@@ -40,13 +41,13 @@ pub use ledger::{Artifact, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};
 pub use mounts::{Mount, MountOrigin, MountSet, Mounts, MountsPatch};
 pub use plan::{Plan, plan};
+pub use read::{EventPage, ReadEvents};
 pub use record::{
     ActionId, ActionKind, CallId, Counts, Created, Failure, Inherited, Lease, NewSession, OpenCall, OpenSpan,
     Origin, PendingAction, RecentCommit, Reported, Request, Session, SessionSummary, SpanId, Status,
 };
 pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use store::{
-    Capabilities, Consistency, Durability, EventPage, Pulse, Purge, Purged, ReadEvents, Scope, SessionQuery,
-    SessionStore,
+    Capabilities, Consistency, Durability, Pulse, Purge, Purged, Scope, SessionQuery, SessionStore,
 };
 pub use transition::Transition;

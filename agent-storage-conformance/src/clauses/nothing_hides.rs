@@ -26,6 +26,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         a30_x01_damaged_workspaces_are_found (Needs::Damage(DamageKind::Workspace)),
         a30_x01_damaged_bindings_are_found (Needs::Damage(DamageKind::Bindings)),
         a30_what_can_be_read_of_a_damaged_session_is_saved (Needs::Damage(DamageKind::Event)),
+        a30_r16_a_damaged_fork_is_saved_with_what_it_shares (Needs::Damage(DamageKind::Event)),
         x08_f01_a_rebuild_changes_no_answer,
         x08_what_is_derived_is_rebuilt_to_the_same_answers (Needs::Damage(DamageKind::Derived)),
     ]
@@ -408,4 +409,34 @@ async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Ch
     let from = ReadEvents::first(100).after(Seq::new(at.get() - 1));
     refused!("the damaged event", storage.sessions.read(session.id, from).await, ErrorKind::Corrupt)?;
     stage.say(&storage, &saved.session, "on").await.map(drop)
+}
+
+/// A30, R16: of a damaged fork also that is saved which it shares with what it was made from.
+async fn a30_r16_a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> Checked {
+    use agent_core::SessionStoreExt;
+
+    let storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let parent = stage.say(&storage, &parent, "shared").await?.session;
+    let mut fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    for n in 0..6 {
+        fork = stage.say(&storage, &fork, &format!("message {n}")).await?.session;
+    }
+    drop(storage);
+    // Behind the shared history stands the event that made the fork.
+    let at = Seq::new(parent.head.get() + 4);
+    stage.damage(Damage::Event(fork.id, at)).await?;
+    let storage = stage.open().await?;
+    let saved = storage.salvage(&stage.effects, fork.id, None).await?;
+    same("where it is", &saved.session.workspace, &fork.workspace)?;
+    let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+    same("what could not be read", &gaps, &vec![(at, at)])?;
+    let mut texts = Vec::new();
+    for event in own_events(&storage, saved.session.id, 100).await? {
+        if let Body::UserMessage(said) = event.body()? {
+            texts.push(said.text);
+        }
+    }
+    let expected = ["shared", "message 0", "message 1", "message 3", "message 4", "message 5"];
+    same("what the new session says", &texts, &expected.map(str::to_owned).to_vec())
 }

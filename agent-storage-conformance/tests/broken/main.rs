@@ -84,7 +84,8 @@ caught! {
     a_damaged_event_that_is_skipped: DamagedEventSkipped by
         "nothing_hides::x01_a30_a_damaged_event_is_reported_and_the_rest_is_read",
         "nothing_hides::x01_a30_a_damaged_session_is_never_started_anew",
-        "nothing_hides::a30_what_can_be_read_of_a_damaged_session_is_saved";
+        "nothing_hides::a30_what_can_be_read_of_a_damaged_session_is_saved",
+        "nothing_hides::a30_r16_a_damaged_fork_is_saved_with_what_it_shares";
     a_damaged_workspace_that_is_hidden: DamagedWorkspaceHidden by
         "nothing_hides::a04_a05_a_damaged_workspace_is_named_and_not_replaced",
         "nothing_hides::a30_x01_damaged_workspaces_are_found";

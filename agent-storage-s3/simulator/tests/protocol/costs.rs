@@ -210,14 +210,6 @@ async fn events(counted: &mut Counted) {
         assert_eq!(page.events.len(), 100);
         counted.note("100 events from anywhere, head known", &[], counts);
     }
-    let long = Commit::seal(&shop.effects, session.id, session.head)
-        .event(NewEvent::user_message("long ".repeat(2000)));
-    let long = store.commit(long).await.unwrap();
-    let after = store.commit(shop.said(&long.session, 1)).await.unwrap();
-    let read = ReadEvents::last(1).before(after.last);
-    let (page, counts) = shop.cost(store.read(session.id, read)).await;
-    assert_eq!(page.events[0].seq, long.last);
-    counted.note("the newest event of more than 8 KiB of an earlier commit, head known", &[], counts);
     for _ in 0..64 {
         let cold = shop.open().await;
         let before = shop.simulator.requests();
@@ -227,6 +219,14 @@ async fn events(counted: &mut Counted) {
         counted.note("load and last 50, cold, at any length", &[], counts);
         session = store.commit(shop.said(&session, 1)).await.unwrap().session;
     }
+    let long = Commit::seal(&shop.effects, session.id, session.head)
+        .event(NewEvent::user_message("long ".repeat(2000)));
+    let long = store.commit(long).await.unwrap();
+    let after = store.commit(shop.said(&long.session, 1)).await.unwrap();
+    let read = ReadEvents::last(1).before(after.last);
+    let (page, counts) = shop.cost(store.read(session.id, read)).await;
+    assert_eq!(page.events[0].seq, long.last);
+    counted.note("the newest event of more than 8 KiB of an earlier commit, head known", &[], counts);
 }
 
 /// Forks, lists, deletions and purges.
