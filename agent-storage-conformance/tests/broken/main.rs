@@ -77,15 +77,15 @@ caught! {
     a_look_that_is_a_sign_of_life: LookingIsASignOfLife by
         "fenced::o12_signs_of_life_are_seen_and_are_no_events";
     a_damaged_event_that_is_shown: DamagedEventShown by
-        "nothing_hides::a30_x01_damage_is_found_and_nothing_else";
+        "nothing_hides::a30_x01_damage_is_found_and_nothing_else",
+        "nothing_hides::a30_r16_a_damaged_fork_is_saved_with_what_it_shares";
     damage_that_is_taken_for_absence: CorruptAsAbsent by
         "nothing_hides::a16_x01_damaged_bindings_are_no_missing_bindings",
         "nothing_hides::a30_x01_damaged_bindings_are_found";
     a_damaged_event_that_is_skipped: DamagedEventSkipped by
         "nothing_hides::x01_a30_a_damaged_event_is_reported_and_the_rest_is_read",
         "nothing_hides::x01_a30_a_damaged_session_is_never_started_anew",
-        "nothing_hides::a30_what_can_be_read_of_a_damaged_session_is_saved",
-        "nothing_hides::a30_r16_a_damaged_fork_is_saved_with_what_it_shares";
+        "nothing_hides::a30_what_can_be_read_of_a_damaged_session_is_saved";
     a_damaged_workspace_that_is_hidden: DamagedWorkspaceHidden by
         "nothing_hides::a04_a05_a_damaged_workspace_is_named_and_not_replaced",
         "nothing_hides::a30_x01_damaged_workspaces_are_found";
