@@ -73,18 +73,25 @@ impl Stage {
         journal: Journal,
     ) -> Checked<Self> {
         let site = factory.fresh().await?;
-        Ok(Self::at(factory, site, settings, journal))
+        let effects = Effects::seeded(settings.seed, START);
+        Ok(Self::at(factory, site, effects, settings, journal))
     }
 
-    fn at(factory: Arc<dyn AnyFactory>, site: AnySite, settings: Settings, journal: Journal) -> Self {
-        let effects = Effects::seeded(settings.seed, START);
+    fn at(
+        factory: Arc<dyn AnyFactory>,
+        site: AnySite,
+        effects: Effects,
+        settings: Settings,
+        journal: Journal,
+    ) -> Self {
         Self { effects, settings, journal, factory, site, opened: AtomicUsize::new(0) }
     }
 
-    /// As this one, on a fresh store for many rounds.
+    /// As this one, on a fresh store for many rounds, with ids and randomness of its own.
     pub(crate) async fn another(&self, journal: Journal) -> Checked<Self> {
         let site = self.factory.fresh_for_rounds().await?;
-        Ok(Self::at(self.factory.clone(), site, self.settings, journal))
+        let effects = Effects::seeded(self.effects.random_u64(), START);
+        Ok(Self::at(self.factory.clone(), site, effects, self.settings, journal))
     }
 
     /// The rounds of a race, in parts of which each is run on a store of its own: what is there already slows some
@@ -93,11 +100,22 @@ impl Stage {
     where
         F: Future<Output = Checked>,
     {
-        const PART: usize = 200;
-        let rounds = self.settings.rounds;
-        for start in (0..rounds).step_by(PART) {
+        self.in_parts_of(200, self.settings.rounds, run).await
+    }
+
+    /// The same for a number of rounds of its own, and so many of them on one store.
+    pub(crate) async fn in_parts_of<F>(
+        &self,
+        part: usize,
+        rounds: usize,
+        run: impl Fn(Arc<Self>, Range<usize>) -> F,
+    ) -> Checked
+    where
+        F: Future<Output = Checked>,
+    {
+        for start in (0..rounds).step_by(part) {
             let stage = Arc::new(self.another(self.journal.clone()).await?);
-            run(stage, start..rounds.min(start + PART)).await?;
+            run(stage, start..rounds.min(start + part)).await?;
         }
         Ok(())
     }

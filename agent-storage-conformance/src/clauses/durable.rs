@@ -1,6 +1,9 @@
 //! Contract 1: what was acknowledged is there again: after reopening, and after the end of the process at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::{
@@ -158,9 +161,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Checked<T> + Send + 
     joined.map_err(|error| Failure::new("a task", "an end", error))?
 }
 
-/// How many processes a clause kills.
-fn kills(stage: &Stage) -> usize {
-    (stage.settings.rounds / 25).max(2)
+/// Kills so many processes as the number of rounds asks for, 16 of them on one store: each kill has all checked that is
+/// there by then.
+async fn after_each_kill<F>(stage: &Stage, check: impl Fn(Arc<Stage>, Range<usize>) -> F) -> Checked
+where
+    F: Future<Output = Checked>,
+{
+    stage.in_parts_of(16, (stage.settings.rounds / 25).max(2), check).await
 }
 
 /// Has another process work until it is killed in the middle of it; returns what it said was done.
@@ -174,9 +181,14 @@ async fn killed(stage: &Stage, order: Order) -> Checked<Vec<String>> {
 /// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
 /// a session that goes on.
 async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
+    after_each_kill(stage, kill_appends).await
+}
+
+async fn kill_appends(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
+    let stage = &*stage;
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
-    for round in 0..kills(stage) {
+    for round in kills {
         let order = Order::Append(session.id, format!("round {round}"), 100_000);
         let answers = killed(stage, order).await?;
         let acknowledged = answers.iter().map(|answer| seq(answer)).collect::<Checked<Vec<_>>>()?;
@@ -200,10 +212,15 @@ async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked
 /// A03, X02: a process that is killed while it creates sessions leaves each that it was acknowledged, whole, at most one
 /// more, which is whole too, and nothing that is damaged.
 async fn a03_x02_created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
+    after_each_kill(stage, kill_creations).await
+}
+
+async fn kill_creations(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
+    let stage = &*stage;
     let mut storage = stage.open().await?;
     let mut there = BTreeSet::new();
     let workspace = stage.new_workspace(&storage).await?.id;
-    for round in 0..kills(stage) {
+    for round in kills {
         let acknowledged = killed(stage, Order::CreateSessions(workspace)).await?;
         storage = stage.reopen(storage).await?;
         let before = there.len();
@@ -253,9 +270,14 @@ async fn every_session(storage: &Storage) -> Checked<Vec<SessionId>> {
 /// A02, A10, X02: a process that is killed while it makes workspaces and configures them leaves each that it was
 /// acknowledged, whole, and nothing that is damaged.
 async fn a02_a10_x02_workspaces_outlive_a_kill(stage: &Stage) -> Checked {
+    after_each_kill(stage, kill_configurations).await
+}
+
+async fn kill_configurations(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
+    let stage = &*stage;
     let mut storage = stage.open().await?;
     let mut there = 0;
-    for round in 0..kills(stage) {
+    for round in kills {
         let name = format!("round {round}");
         let acknowledged = killed(stage, Order::CreateWorkspaces(name.clone())).await?;
         storage = stage.reopen(storage).await?;
@@ -299,9 +321,14 @@ async fn a02_a10_x02_workspaces_outlive_a_kill(stage: &Stage) -> Checked {
 /// A15, X02: a process that is killed while it binds devices leaves each bind that it was acknowledged, at most one
 /// more, and those that were there before.
 async fn a15_x02_bindings_outlive_a_kill(stage: &Stage) -> Checked {
+    after_each_kill(stage, kill_binds).await
+}
+
+async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
+    let stage = &*stage;
     let mut storage = stage.open().await?;
     let mut expected = BTreeMap::new();
-    for round in 0..kills(stage) {
+    for round in kills {
         let (name, workspace) = (format!("round {round}"), stage.effects.new_workspace_id());
         let acknowledged = killed(stage, Order::BindDevices(name.clone(), workspace)).await?;
         let said: Vec<_> = (0..acknowledged.len()).map(|n| format!("{name} {n}")).collect();
