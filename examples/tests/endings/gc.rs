@@ -8,7 +8,7 @@ use agent_core::runtime::{Gate, ScriptedProvider, Turn};
 use agent_core::{
     AgentBuilder, Commit, Config, GcPolicy, LeaseRequest, NewEvent, NewWorkspace, Patch, Protection,
     SessionId, SessionState, SessionStoreExt, Storage, SweepPolicy, Trigger, Update, Wake, WorkspaceId,
-    WorkspaceStatus,
+    WorkspaceStatus, WorkspaceStoreExt,
 };
 use futures::{FutureExt, StreamExt};
 
@@ -371,6 +371,113 @@ async fn a08_x03_many_hosts_may_collect_at_once() {
         manager(&storage, &clock).gc(GcPolicy::days(30)).await.unwrap();
         for world in &worlds {
             check_gone(&storage, &clock, world, site.name).await;
+        }
+    }
+}
+
+/// A08, X03: a workspace that is opened, or changed, at any step of gc before that has marked it stays, with the change; so
+/// does the access alone, without a word in any session.
+#[tokio::test]
+async fn a08_x03_a_workspace_that_comes_into_use_during_gc_stays() {
+    for site in sites().await {
+        let (mut round, mut spared) = (0, 0);
+        for rename in [false, true] {
+            // A new name alone is no access: before gc has looked, it protects nothing.
+            for at in 1 + usize::from(rename).. {
+                round += 1;
+                let (storage, clock) = (site.fresh(round), Hands::new());
+                let old = small_world(&storage, &clock, "old").await;
+                clock.forward(DAY * 100);
+                let used = Arc::new(Mutex::new(false));
+                let (visitor, slot, id) = (manager(&storage, &clock), used.clone(), old.workspace);
+                let visit = move || {
+                    async move {
+                        let is_active = |workspace: agent_core::Result<agent_core::Workspace>| {
+                            workspace.is_ok_and(|workspace| workspace.status == WorkspaceStatus::Active)
+                        };
+                        if !is_active(visitor.load(id).await) {
+                            return;
+                        }
+                        if rename {
+                            visitor.rename(id, "in use").await.unwrap();
+                        } else {
+                            visitor.touch(id).await.unwrap();
+                        }
+                        *slot.lock().unwrap() = true;
+                    }
+                    .boxed()
+                };
+                let cutting = Cutting::visited(&storage, at, visit, None);
+                manager(&cutting.storage(), &clock).gc(GcPolicy::days(30)).await.unwrap();
+                if *used.lock().unwrap() {
+                    let when = format!("{}, a visitor at call {at}, rename: {rename}", site.name);
+                    let now = storage.workspaces.load(id).await.unwrap();
+                    assert_eq!(now.status, WorkspaceStatus::Active, "{when}");
+                    assert_eq!(now.name == "in use", rename, "{when}");
+                    spared += 1;
+                }
+                if cutting.calls() < at {
+                    break;
+                }
+            }
+        }
+        assert!(spared > 6, "{}: {spared}", site.name);
+    }
+}
+
+/// A06, A08, X03: gc takes no mark away that a person has made: not where it is at work itself and has to give way to a session
+/// that came, and not where it finds what another gc and a deletion left when both died.
+#[tokio::test]
+async fn a06_a08_a_deletion_that_was_asked_for_is_not_taken_back() {
+    for site in sites().await {
+        let mut round = 0;
+        for at in 1.. {
+            round += 1;
+            let (storage, clock) = (site.fresh(round), Hands::new());
+            let old = small_world(&storage, &clock, "old").await;
+            clock.forward(DAY * 100);
+            let (visitor, hands, id) = (storage.clone(), clock.clone(), old.workspace);
+            let marked = Arc::new(Mutex::new(false));
+            let slot = marked.clone();
+            let visit = move || {
+                async move {
+                    // Somebody who had looked at the workspace before comes, and then a person deletes it and dies.
+                    let fx = effects(&hands);
+                    let new = agent_core::NewSession::new(fx.new_session_id(), id);
+                    visitor.sessions.create(&fx, new).await.unwrap();
+                    let dying = Cutting::new(&visitor, 2, Cut::DiesAfter);
+                    manager(&dying.storage(), &hands).delete(id).await.unwrap_err();
+                    *slot.lock().unwrap() = true;
+                }
+                .boxed()
+            };
+            let cutting = Cutting::visited(&storage, at, visit, None);
+            manager(&cutting.storage(), &clock).gc(GcPolicy::days(30)).await.unwrap();
+            let when = format!("{}, a deletion at call {at}", site.name);
+            if *marked.lock().unwrap() {
+                manager(&storage, &clock).gc(GcPolicy::days(30)).await.unwrap();
+                check_gone(&storage, &clock, &old, &when).await;
+            }
+            if cutting.calls() < at {
+                break;
+            }
+        }
+        // What a gc leaves that dies when it has marked, and a session that came before it could look again.
+        for at in 2.. {
+            round += 1;
+            let (storage, clock) = (site.fresh(round), Hands::new());
+            let old = small_world(&storage, &clock, "old").await;
+            let mut record = storage.workspaces.load(old.workspace).await.unwrap();
+            record.status = WorkspaceStatus::Deleting;
+            record.extra.insert("collected", agent_core::RawJson::of(&true).unwrap());
+            storage.workspaces.update(record).await.unwrap();
+            let dying = Cutting::new(&storage, at, Cut::DiesAfter);
+            let _ = manager(&dying.storage(), &clock).delete(old.workspace).await;
+            manager(&storage, &clock).gc(GcPolicy::days(u64::MAX)).await.unwrap();
+            check_gone(&storage, &clock, &old, &format!("{}, died after call {at}", site.name)).await;
+            if dying.calls() < at {
+                break;
+            }
         }
     }
 }
