@@ -4,6 +4,8 @@
 mod support;
 
 use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use agent_core::{
@@ -338,4 +340,40 @@ fn x05_the_platforms_directory_has_a_plain_name() {
     }
     let aptove = FsConfig::platform("Aptove").unwrap();
     assert!(aptove.root().ends_with("Aptove") && aptove.root().is_absolute());
+}
+
+/// Whether a call is done on the caller's thread: then it is done at each first look. What another thread does is not
+/// there yet at some look of many.
+async fn is_at_once<F: Future>(call: impl Fn() -> F) -> bool {
+    let mut pending = 0;
+    for _ in 0..50 {
+        let mut call = pin!(call());
+        if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            pending += 1;
+            call.await;
+        }
+    }
+    pending == 0
+}
+
+/// A34: no call touches a file on the caller's thread, so that none blocks an executor.
+#[tokio::test]
+async fn a34_no_file_is_touched_on_the_callers_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let workspace = Workspace::new(effects.new_workspace_id(), "a", effects.new_session_id(), effects.now());
+    let workspace = store.put(workspace, Expect::Absent).await.unwrap().id;
+    let session = session(&store, &effects).await;
+    let device = "laptop".parse().unwrap();
+    let say = || Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("on"));
+    assert!(!is_at_once(|| store.commit(say())).await, "a commit");
+    assert!(!is_at_once(|| SessionStore::load(&store, session.id)).await, "a record");
+    assert!(!is_at_once(|| store.read(session.id, ReadEvents::last(1))).await, "events");
+    assert!(!is_at_once(|| SessionStore::list(&store, SessionQuery::new())).await, "a list");
+    assert!(!is_at_once(|| store.beat(session.id, session.epoch)).await, "a sign of life");
+    assert!(!is_at_once(|| WorkspaceStore::load(&store, workspace)).await, "a workspace");
+    assert!(!is_at_once(|| store.touch(workspace, effects.now())).await, "an access");
+    assert!(!is_at_once(|| store.bind(&device, workspace, Expect::Any)).await, "a bind");
+    assert!(!is_at_once(|| store.resolve(&device)).await, "a binding");
 }

@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use agent_core::{
-    Commit, ErrorKind, Expect, NewEvent, Purge, ReadEvents, Reason, Seq, SessionStore, Trigger, WriteOutcome,
+    Commit, ErrorKind, EventType, Expect, NewEvent, Purge, ReadEvents, Reason, Seq, SessionQuery,
+    SessionStore, Trigger, WriteOutcome,
 };
 use futures::future::join_all;
 use support::Site;
@@ -263,4 +264,48 @@ async fn x03_what_is_kept_is_not_trusted_after_another_handle_wrote() {
     let error = here.commit(site.said(&session, "too late").expect(Expect::Any)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted);
     assert!(here.read(session.id, ReadEvents::first(10)).await.unwrap().events.is_empty());
+}
+
+/// Whether calls are done on the caller's thread: then each is done at the first look at it. What another thread does is
+/// not there yet at some look of many.
+async fn is_at_once<F: Future>(call: impl Fn() -> F) -> bool {
+    let mut pending = 0;
+    for _ in 0..50 {
+        let mut call = pin!(call());
+        if !is_ready(call.as_mut()) {
+            pending += 1;
+            call.await;
+        }
+    }
+    pending == 0
+}
+
+/// A34: on the caller's thread only that is read which is small and was in use a moment ago; whatever else may take its
+/// time is done by other threads, and blocks no executor.
+#[tokio::test]
+async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
+    let site = Site::new();
+    let store = site.open().await;
+    let (mut many, mut large) = (site.session(&store).await, site.session(&store).await);
+    for n in 0..100 {
+        many = site.say(&store, &many, format!("message {n}")).await;
+        large = site.say(&store, &large, "x".repeat(8 << 10)).await;
+    }
+    let store = site.open().await;
+    assert!(!is_ready(pin!(store.load(many.id))), "nothing is in memory yet");
+    for id in [many.id, large.id] {
+        store.load(id).await.unwrap();
+        store.list(SessionQuery::new()).await.unwrap();
+    }
+    let (read, list) = (|id, read: ReadEvents| store.read(id, read), |query| store.list(query));
+    assert!(is_at_once(|| store.load(many.id)).await);
+    assert!(is_at_once(|| read(many.id, ReadEvents::last(50))).await);
+    assert!(is_at_once(|| list(SessionQuery::new().limit(50))).await);
+    assert!(!is_at_once(|| read(many.id, ReadEvents::last(65))).await, "too many events");
+    assert!(!is_at_once(|| read(large.id, ReadEvents::last(50))).await, "too many bytes");
+    let of_a_kind = || ReadEvents::last(50).kinds([EventType::SESSION_CREATED]);
+    assert!(!is_at_once(|| read(many.id, of_a_kind())).await, "the whole log may have to be read");
+    assert!(!is_at_once(|| list(SessionQuery::new().limit(65))).await, "too many sessions");
+    assert!(!is_at_once(|| list(SessionQuery::new().limit(50).with_total())).await, "all are counted");
+    assert!(!is_at_once(|| store.beat(many.id, many.epoch)).await, "a write");
 }
