@@ -19,25 +19,29 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
         Some(id) => vec![id],
         None => workspaces(tenant)?,
     };
-    let (mut found, mut damaged) = (Vec::new(), Vec::new());
-    for workspace in workspaces {
-        let sessions = tenant.layout.sessions(workspace);
-        for (name, kind) in tenant.env.list(&sessions)? {
-            let Some(id) = id_of::<SessionId>(&name).filter(|_| kind != Kind::File) else { continue };
-            let folder = sessions.join(name);
-            match summary(tenant, &folder, id) {
-                Ok(Some(summary)) => found.push(summary),
-                Ok(None) => {}
-                Err(error) => damaged.push(Damaged::new(folder.display().to_string(), error.to_string())),
-            }
-        }
+    let (mut damaged, mut failed) = (Vec::new(), None);
+    let each = workspaces.into_iter().map_while(|workspace| {
+        let folder = tenant.layout.sessions(workspace);
+        let names = tenant.env.list(&folder).map_err(|error| failed = Some(error)).ok()?;
+        Some(names.into_iter().map(move |(name, kind)| (folder.join(&name), id_of::<SessionId>(&name), kind)))
+    });
+    let found = each.flatten().filter_map(|(folder, id, kind)| {
+        let id = id.filter(|_| kind != Kind::File)?;
+        summary(tenant, &folder, id).unwrap_or_else(|error| {
+            damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            None
+        })
+    });
+    let page = query.page(found)?;
+    if let Some(error) = failed {
+        return Err(error);
     }
     // Each is named once, on the first page.
     if query.cursor.is_some() {
         damaged.clear();
     }
     damaged.sort();
-    Ok(query.page(found)?.with_damaged(damaged))
+    Ok(page.with_damaged(damaged))
 }
 
 /// All sessions that have a folder, each with the workspace that it lies in.

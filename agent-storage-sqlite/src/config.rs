@@ -44,6 +44,7 @@ pub struct SqliteConfig {
     pub(crate) sync: Sync,
     pub(crate) busy_timeout: Duration,
     pub(crate) readers: usize,
+    pub(crate) cache_kib: u32,
     pub(crate) max_pages: Option<u32>,
     pub(crate) effects: Effects,
 }
@@ -53,8 +54,12 @@ impl SqliteConfig {
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
     /// How many reads may go on at once on threads, unless set. Each takes a thread and a page cache.
     pub const DEFAULT_READERS: usize = 4;
+    /// How much of the file each connection keeps in memory at the most, unless set. There is one for each thread that
+    /// reads, one for what is read at once, and one that writes.
+    pub const DEFAULT_CACHE_KIB: u32 = 16 << 10;
 
-    const OPTIONS: &'static str = "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER";
+    const OPTIONS: &'static str =
+        "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER, cache_kib=NUMBER";
 
     /// A store in the file `path`, which is made, for its owner only, when the store is opened.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -63,13 +68,14 @@ impl SqliteConfig {
             sync: Sync::Full,
             busy_timeout: Self::DEFAULT_BUSY_TIMEOUT,
             readers: Self::DEFAULT_READERS,
+            cache_kib: Self::DEFAULT_CACHE_KIB,
             max_pages: None,
             effects: Effects::default(),
         }
     }
 
-    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER`. In the path, `%`
-    /// and two hexadecimal digits stand for a byte.
+    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER&cache_kib=NUMBER`. In
+    /// the path, `%` and two hexadecimal digits stand for a byte.
     ///
     /// ```
     /// use agent_storage_sqlite::SqliteConfig;
@@ -127,6 +133,10 @@ impl SqliteConfig {
                 let readers = value.parse::<u16>().ok().filter(|readers| *readers > 0).ok_or_else(bad)?;
                 Ok(self.with_readers(usize::from(readers)))
             }
+            "cache_kib" => {
+                let kib = value.parse::<u32>().ok().filter(|kib| *kib > 0).ok_or_else(bad)?;
+                Ok(self.with_cache_kib(kib))
+            }
             _ => Err(invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))),
         }
     }
@@ -149,6 +159,14 @@ impl SqliteConfig {
     #[must_use]
     pub fn with_readers(mut self, readers: usize) -> Self {
         self.readers = readers.max(1);
+        self
+    }
+
+    /// Sets how much of the file each connection keeps in memory at the most; at least 1 KiB. What is not there is read
+    /// anew, most often from the system's own cache.
+    #[must_use]
+    pub fn with_cache_kib(mut self, kib: u32) -> Self {
+        self.cache_kib = kib.clamp(1, i32::MAX as u32);
         self
     }
 

@@ -68,6 +68,7 @@ async fn x05_addresses_are_checked() {
         "sqlite:a?sync=fast",
         "sqlite:a?readers=0",
         "sqlite:a?readers=many",
+        "sqlite:a?cache_kib=0",
         "sqlite:a?busy_timeout_ms=-1",
         "sqlite:a?mode=ro",
         "sqlite:a?sync",
@@ -82,7 +83,7 @@ async fn x05_addresses_are_checked() {
     let site = Site::new();
     let path = site.folder.path().join("a b?c.db");
     let address = format!(
-        "sqlite://{}/a%20b%3fc.db?sync=off&busy_timeout_ms=10&readers=1",
+        "sqlite://{}/a%20b%3fc.db?sync=off&busy_timeout_ms=10&readers=1&cache_kib=64",
         site.folder.path().display()
     );
     let store = SqliteConfig::from_url(&address).unwrap().open().await.unwrap();

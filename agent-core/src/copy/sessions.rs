@@ -19,7 +19,7 @@ use crate::session::{
 };
 
 /// How many bytes of a log are read at a time, before one commit is whole.
-const PAGE_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 256 << 10;
 /// How often a session is tried again to which somebody else writes. They may be copying the same.
 const TRIES: u32 = 8;
 

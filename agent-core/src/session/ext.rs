@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 5;
 
 /// How many events a stream reads at a time, at most, and how many bytes of them.
 const PAGE: usize = 500;
-const PAGE_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 256 << 10;
 
 /// Conveniences for every [`SessionStore`]; not to be implemented.
 ///

@@ -310,14 +310,22 @@ impl SessionQuery {
     pub fn page(&self, sessions: impl IntoIterator<Item = SessionSummary>) -> Result<Page<SessionSummary>> {
         let print = self.fingerprint();
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
-        let mut found: Vec<_> = sessions.into_iter().filter(|session| self.wants(session)).collect();
-        let total = self.with_total.then_some(found.len() as u64);
-        self.sort(&mut found);
-        if let Some(after) = after {
-            let is_after = if self.due.is_some() { Ordering::is_gt } else { Ordering::is_lt };
-            found.retain(|session| is_after((self.place(session), session.id).cmp(&after)));
-        }
+        let is_after = if self.due.is_some() { Ordering::is_gt } else { Ordering::is_lt };
         let limit = self.limit.clamp(1, PAGE_MAX);
+        let (mut found, mut total) = (Vec::new(), 0);
+        for session in sessions.into_iter().filter(|session| self.wants(session)) {
+            total += 1;
+            if after.is_none_or(|after| is_after((self.place(&session), session.id).cmp(&after))) {
+                found.push(session);
+            }
+            // Never are many more held than the page has.
+            if found.len() > 2 * limit {
+                self.sort(&mut found);
+                found.truncate(limit + 1);
+            }
+        }
+        let total = self.with_total.then_some(total);
+        self.sort(&mut found);
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);

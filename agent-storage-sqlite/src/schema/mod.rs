@@ -34,7 +34,7 @@ const STATEMENTS: usize = 128;
 pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.busy_timeout(config.busy_timeout)?;
-    conn.execute_batch("PRAGMA query_only = ON")?;
+    conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = -{}", config.cache_kib))?;
     Ok(conn)
 }
 
@@ -49,7 +49,8 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     conn.busy_timeout(Duration::ZERO)?;
     conn.execute_batch(&format!(
         "PRAGMA synchronous = {synchronous}; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
-         PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}"
+         PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
+         PRAGMA cache_size = -{}", config.cache_kib
     ))?;
     if let Some(pages) = config.max_pages {
         conn.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
@@ -63,10 +64,7 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     // Plans do not depend on what is bound; else SQLite would prepare some statements anew for each new value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    conn.execute_batch(
-        "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; \
-         PRAGMA cache_size = -16384",
-    )?;
+    conn.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")?;
     Ok(conn)
 }
 

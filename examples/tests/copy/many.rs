@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agent_core::copy::{CopyStage, StoreCopy};
 use agent_core::{
     BindingQuery, Effects, Expect, NewEvent, NewSession, NewWorkspace, Revision, SessionQuery,
-    SessionStoreExt, Storage, WorkspaceManager, WorkspaceQuery,
+    SessionStoreExt, Storage, WorkspaceId, WorkspaceManager, WorkspaceQuery,
 };
 use futures::{StreamExt, TryStreamExt};
 use s3_simulator::Simulator;
@@ -122,6 +122,34 @@ async fn drop_at(from: &Storage, to: &Storage, n: u64) {
     tokio::select! {
         _ = copy.run() => {}
         () = reached.notified() => {}
+    }
+}
+
+/// A41, X04: 96 sessions of a mebibyte are copied to SQLite and back by processes that take less than a third of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a41_x04_a_copy_takes_less_memory_than_a_third_of_what_it_copies() {
+    let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
+    let path = |name: &str| folder.path().join(name);
+    let store = files(&path("first")).await;
+    for _ in 0..96 {
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let mut session = store.sessions.create(&effects, new).await.unwrap();
+        for _ in 0..16 {
+            let said = vec![NewEvent::user_message("x".repeat(64 << 10))];
+            let said = store.sessions.append(&effects, session.id, session.head, said).await;
+            session = said.unwrap().session;
+        }
+    }
+    let stores = [
+        format!("files:{}?sync=off", path("first").display()),
+        format!("sqlite:{}?sync=off", path("store.db").display()),
+        format!("files:{}?sync=off", path("last").display()),
+    ];
+    for pair in stores.windows(2) {
+        let (report, most) = Copying::start(&pair[0], &pair[1]).finish();
+        let bytes = report["bytes"].as_u64().unwrap();
+        println!("a copy of {bytes} bytes took {most} KiB");
+        assert!(bytes > 96 << 20 && (1..bytes >> 10).contains(&(3 * most)), "{bytes} bytes, {most} KiB");
     }
 }
 

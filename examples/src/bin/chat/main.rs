@@ -17,9 +17,29 @@ use clap::Parser;
 
 use args::Args;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let mut args = Args::parse();
+/// How many threads read and write files for a command: each that takes part in a copy keeps memory of its own.
+const FILE_THREADS: usize = 4;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut runtime = match args.command {
+        Some(_) => tokio::runtime::Builder::new_current_thread(),
+        None => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if args.command.is_some() {
+        runtime.max_blocking_threads(FILE_THREADS);
+    }
+    match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(args)),
+        Err(error) => {
+            // Where standard error is gone there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "chat: the system gives no threads to work with: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(mut args: Args) -> ExitCode {
     // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)

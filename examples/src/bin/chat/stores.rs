@@ -19,6 +19,9 @@ pub(crate) struct Address {
     folder: Option<PathBuf>,
 }
 
+/// How much of a file of SQLite each connection keeps in memory during a copy, which comes to each page once or twice.
+const COPY_CACHE_KIB: u32 = 1024;
+
 /// The kinds of stores that this program knows.
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new();
@@ -30,12 +33,27 @@ pub(crate) fn registry() -> Registry {
 
 /// Checks an address; for the command line.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
+    checked(text, &registry())
+}
+
+/// Checks an address of a store that is copied, or copied to.
+pub(crate) fn copy_address(text: &str) -> Result<Address, String> {
+    let mut registry = registry();
+    registry.register("sqlite", "sqlite:PATH", |url| {
+        let config = SqliteConfig::from_url(url)?;
+        // What was asked for is asked for.
+        Ok(if url.contains("cache_kib=") { config } else { config.with_cache_kib(COPY_CACHE_KIB) })
+    });
+    checked(text, &registry)
+}
+
+fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
     let url = match text {
         "memory" => "memory:",
         "fs" | "files" => "files:",
         url => url,
     };
-    let address = registry().address(url).map_err(|error| error.to_string())?;
+    let address = registry.address(url).map_err(|error| error.to_string())?;
     let folder = url.starts_with("files:").then(|| FsConfig::from_url(url).ok()).flatten();
     Ok(Address { address, folder: folder.map(|config| config.root().to_owned()) })
 }

@@ -9,17 +9,17 @@ use super::Failure;
 use super::output::{Out, damage, line};
 use super::progress::{Bar, Progress};
 use crate::args::Args;
-use crate::stores::{Address, address};
+use crate::stores::{Address, copy_address};
 
 /// Copies what is not there yet, and reads it back. What the target has otherwise stays as it is, and is named; so is
 /// what is damaged in the source. A copy that was cut off is finished by the same command.
 #[derive(Debug, Options)]
 pub(crate) struct Copy {
     /// The store to copy: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX
-    #[arg(value_name = "FROM", value_parser = address)]
+    #[arg(value_name = "FROM", value_parser = copy_address)]
     from: Address,
     /// The store to copy to
-    #[arg(value_name = "TO", value_parser = address)]
+    #[arg(value_name = "TO", value_parser = copy_address)]
     to: Address,
     /// Copy this workspace only
     #[arg(long, value_name = "ID")]
