@@ -73,13 +73,14 @@ impl Ours {
         Ok(Self { path, store, effects, session })
     }
 
-    /// The same with so many events of one KiB each, made without syncs.
+    /// The same with so many events of one KiB each, ten in a commit as a run with a few tools makes them, made without
+    /// syncs.
     pub(crate) async fn filled(backend: Backend, path: PathBuf, events: u64) -> Outcome<Self> {
         let store = backend.open_to_fill(&path).await?;
         let effects = Effects::default();
         let mut session = new_session(store.as_ref(), &effects).await?;
         while session.head.get() < events {
-            let left = (events - session.head.get()).min(1000);
+            let left = (events - session.head.get()).min(10);
             let said = (0..left).map(|_| NewEvent::agent_message(text()));
             let commit = Commit::seal(&effects, session.id, session.head).events(said);
             session = store.commit(commit).await?.session;
