@@ -44,7 +44,8 @@ pub struct SqliteConfig {
     pub(crate) sync: Sync,
     pub(crate) busy_timeout: Duration,
     pub(crate) readers: usize,
-    pub(crate) cache_kib: u32,
+    pub(crate) reader_cache_kib: u32,
+    pub(crate) writer_cache_kib: u32,
     pub(crate) max_pages: Option<u32>,
     pub(crate) effects: Effects,
 }
@@ -54,9 +55,12 @@ impl SqliteConfig {
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
     /// How many reads may go on at once on threads, unless set. Each takes a thread and a page cache.
     pub const DEFAULT_READERS: usize = 4;
-    /// How much of the file each connection keeps in memory at the most, unless set. There is one for each thread that
-    /// reads, one for what is read at once, and one that writes.
-    pub const DEFAULT_CACHE_KIB: u32 = 16 << 10;
+    /// How much of the file a connection that reads keeps in memory at the most, unless set. There is one for each thread
+    /// that reads, and one for what is read at once. More would be a second copy of what the system keeps.
+    pub const DEFAULT_READER_CACHE_KIB: u32 = 1 << 10;
+    /// How much of the file the connection that writes keeps in memory at the most, unless set: what a group of commits
+    /// changes, so that it is written once.
+    pub const DEFAULT_WRITER_CACHE_KIB: u32 = 16 << 10;
 
     const OPTIONS: &'static str =
         "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER, cache_kib=NUMBER";
@@ -68,7 +72,8 @@ impl SqliteConfig {
             sync: Sync::Full,
             busy_timeout: Self::DEFAULT_BUSY_TIMEOUT,
             readers: Self::DEFAULT_READERS,
-            cache_kib: Self::DEFAULT_CACHE_KIB,
+            reader_cache_kib: Self::DEFAULT_READER_CACHE_KIB,
+            writer_cache_kib: Self::DEFAULT_WRITER_CACHE_KIB,
             max_pages: None,
             effects: Effects::default(),
         }
@@ -166,7 +171,8 @@ impl SqliteConfig {
     /// anew, most often from the system's own cache.
     #[must_use]
     pub fn with_cache_kib(mut self, kib: u32) -> Self {
-        self.cache_kib = kib.clamp(1, i32::MAX as u32);
+        let kib = kib.clamp(1, i32::MAX as u32);
+        (self.reader_cache_kib, self.writer_cache_kib) = (kib, kib);
         self
     }
 

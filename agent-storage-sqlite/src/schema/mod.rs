@@ -34,7 +34,7 @@ const STATEMENTS: usize = 128;
 pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.busy_timeout(config.busy_timeout)?;
-    conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = -{}", config.cache_kib))?;
+    conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = -{}", config.reader_cache_kib))?;
     Ok(conn)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     conn.execute_batch(&format!(
         "PRAGMA synchronous = {synchronous}; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
          PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
-         PRAGMA cache_size = -{}", config.cache_kib
+         PRAGMA cache_size = -{}", config.writer_cache_kib
     ))?;
     if let Some(pages) = config.max_pages {
         conn.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
