@@ -19,6 +19,7 @@ mod json;
 pub mod maintenance;
 mod manager;
 pub mod page;
+mod planted;
 pub mod registry;
 pub mod retention;
 #[cfg(feature = "runtime")]
@@ -42,6 +43,8 @@ pub use json::{RawFields, RawJson};
 pub use maintenance::{Finding, FindingKind, Gap, Salvaged, Verification};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use page::{Cursor, Damaged, Page};
+#[doc(hidden)]
+pub use planted::planted;
 pub use registry::{Registry, StoreAddress};
 pub use retention::{
     Act, Deletion, Former, GcPolicy, GcReport, Inactive, Kept, Protection, SweepPolicy, SweepReport, Swept,

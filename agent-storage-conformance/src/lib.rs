@@ -32,6 +32,7 @@
 mod clauses;
 mod factory;
 mod failure;
+pub mod history;
 mod journal;
 mod registry;
 mod run;

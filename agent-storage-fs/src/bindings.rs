@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use agent_core::binding::decide_bind;
 use agent_core::page::Damaged;
-use agent_core::{Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Page, Result, WorkspaceId};
+use agent_core::{
+    Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Page, Result, WorkspaceId, planted,
+};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::env::{Env, held};
@@ -133,7 +135,10 @@ fn mutate<T>(
     tenant.prepare()?;
     let Some(_lock) = lock::take(env, &tenant.layout.bindings_lock())? else { return Ok(Attempt::Busy) };
     env.sweep(tenant.layout.root());
-    let bytes = env.read_file(&path)?;
+    let mut bytes = env.read_file(&path)?;
+    if planted("bindings-not-read-again") {
+        bytes = held(&tenant.bindings).durable.clone();
+    }
     let mut document = match &bytes {
         Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, &path, bytes, error))?,
         None => DocumentMut::new(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{Effects, Error, ErrorKind, Result};
+use agent_core::{Effects, Error, ErrorKind, Result, planted};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned};
@@ -110,11 +110,13 @@ impl Env {
     }
 
     pub(crate) fn sync_file(&self, file: &dyn IoFile) -> io::Result<()> {
-        if self.sync == Sync::Full { file.sync() } else { Ok(()) }
+        let skipped = planted("skip-data-sync") || self.sync != Sync::Full;
+        if skipped { Ok(()) } else { file.sync() }
     }
 
     pub(crate) fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        if self.sync == Sync::Full { self.io.sync_dir(path) } else { Ok(()) }
+        let skipped = planted("skip-directory-sync") || self.sync != Sync::Full;
+        if skipped { Ok(()) } else { self.io.sync_dir(path) }
     }
 
     // --- folders ------------------------------------------------------------------------------------------------
@@ -231,6 +233,7 @@ impl Env {
     /// Writes a new file of a free name beside `path`, synced, and returns the name.
     fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
         let (temp, file) = self.create_temp(path)?;
+        let durable = durable && !planted("publish-unsynced");
         let written = write_full(&*file, bytes, 0)
             .and_then(|()| if durable { self.sync_file(&*file) } else { Ok(()) })
             .map_err(|e| failed("write", path, e));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, ErrorKind, Result, planted};
 
 use crate::env::Env;
 use crate::error::failed;
@@ -30,6 +30,9 @@ impl Drop for Held {
 
 /// Takes the lock at `path` if it is free.
 pub(crate) fn take(env: &Env, path: &Path) -> Result<Option<Held>> {
+    if planted("lock-file-deleted") {
+        env.discard(path);
+    }
     let file = env.io.open(path, OpenMode::Create).map_err(|e| failed("open the lock", path, e))?;
     Ok(try_lock(&*file, path)?.then(|| Held(file)))
 }

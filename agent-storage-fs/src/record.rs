@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId};
+use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, planted};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
@@ -213,6 +213,9 @@ fn read_snapshot(
         return None;
     }
     let SnapshotIn { offset, record } = serde_json::from_str(&json).ok()?;
+    if planted("snapshot-trusted-beyond-its-offset") {
+        return Some((record, offset.min(len)));
+    }
     if record.id != id || offset > len {
         return None;
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome};
+use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome, planted};
 
 use crate::env::{Env, parent};
 use crate::error::{corrupt, failed, in_doubt};
@@ -117,6 +117,9 @@ impl Open {
     /// Under the lock: brings the record up to date with what other processes wrote. `None` where the files are no
     /// longer the session's.
     pub(crate) fn refresh(&mut self) -> Result<Option<&State>> {
+        if planted("head-not-read-after-the-lock") && self.state.is_some() {
+            return Ok(self.state());
+        }
         let stat = self.stat()?;
         if stat.links == 0 {
             return Ok(None);
@@ -199,6 +202,9 @@ impl Open {
     fn set_aside(&self, bad: Bad, len: u64) -> Result<()> {
         let log_path = self.log_path();
         let kept = self.keep_tail(bad.offset, len)?;
+        if planted("torn-tail-kept") {
+            return Ok(());
+        }
         self.log.truncate(bad.offset).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         self.env.sync_file(&*self.log).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         tracing::warn!(
@@ -257,7 +263,7 @@ impl Open {
     pub(crate) fn settle(&mut self) -> Result<(), Doubt> {
         let path = self.log_path();
         let Some(state) = &mut self.state else { return Ok(()) };
-        if state.synced < state.end {
+        if state.synced < state.end && !planted("replay-not-synced") {
             if let Err(source) = self.env.sync_file(&*self.log) {
                 self.suspect();
                 return Err(Doubt(in_doubt("make durable", &path, source), true));
@@ -283,7 +289,11 @@ impl Open {
         for event in events {
             frame(&event.to_json(), &mut lines);
         }
-        let written = write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
+        let mut written =
+            write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
+        if planted("ignore-a-failed-sync") {
+            written = Ok(());
+        }
         if let Err(source) = written {
             if let Some(mine) = taken {
                 lease::forget(&self.env, &self.folder, mine.epoch);
@@ -310,7 +320,9 @@ impl Open {
     fn undo(&mut self, before: u64, error: Error) -> Doubt {
         let path = self.log_path();
         let undone = self.env.io.open(&path, OpenMode::Write).and_then(|log| {
-            log.truncate(before)?;
+            if !planted("failed-write-left") {
+                log.truncate(before)?;
+            }
             self.env.sync_file(&*log)?;
             Ok(log)
         });

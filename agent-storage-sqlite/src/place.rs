@@ -34,15 +34,26 @@ pub(crate) fn prepare(path: &Path) -> Result<()> {
     }
 }
 
-/// A file that is not empty starts with SQLite's own words.
+/// A file that is not empty starts with SQLite's own words, unless the power went while its first page was written: then
+/// a journal lies beside it, by which SQLite takes that back.
 fn check_start(path: &Path) -> Result<()> {
-    let mut start = Vec::new();
-    let file = fs::File::open(path).map_err(|source| failed("open", path, source))?;
-    file.take(16).read_to_end(&mut start).map_err(|source| failed("read", path, source))?;
+    const JOURNAL: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+    let start = start_of(path).map_err(|source| failed("read", path, source))?;
     if start.is_empty() || start == b"SQLite format 3\0" {
         return Ok(());
     }
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    if start_of(Path::new(&journal)).is_ok_and(|start| start.starts_with(JOURNAL)) {
+        return Ok(());
+    }
     Err(corrupt(&path.display().to_string(), "is no SQLite database, or its start is damaged"))
+}
+
+fn start_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(16).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 /// Makes an empty file that only its owner may read.
@@ -54,12 +65,24 @@ pub(crate) fn make_file(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
+/// Makes a folder and those above it, for its owner only, and their names durable: SQLite syncs no folder but the one that
+/// the file lies in.
 fn make_folder(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !above.exists() {
+        make_folder(above)?;
+    }
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    #[cfg(unix)]
+    fs::File::open(above)?.sync_all()?;
+    Ok(())
 }
 
 /// The error for what the system refused.

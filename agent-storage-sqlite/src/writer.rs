@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, WriteOutcome, planted};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -131,6 +131,9 @@ impl Writer {
                 for (task, answer) in tasks.into_iter().zip(answers) {
                     self.answer(task, answer);
                 }
+                if let Some(conn) = self.conn.as_ref().filter(|_| planted("acknowledge-before-commit")) {
+                    let _ = execute(conn, "COMMIT", []);
+                }
             }
             Err(failure) if failure.alone && tasks.len() > 1 => {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
@@ -165,7 +168,7 @@ impl Writer {
             None => schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?,
         };
         let done = self.carry_out(&conn, tasks);
-        let is_over = roll_back(&conn);
+        let is_over = planted("acknowledge-before-commit") || roll_back(&conn);
         if done.is_err() || !is_over {
             self.known.clear();
             self.version = None;
@@ -189,10 +192,13 @@ impl Writer {
                 Err(Fault::Sql(error)) => return Err(Failure { error: self.failed(error), alone: true }),
             }
         }
+        if planted("acknowledge-before-commit") {
+            return Ok(answers);
+        }
         if let Err(error) = execute(conn, "COMMIT", []) {
             // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash
             // would find it.
-            let doubtful = is_io(&error) || !roll_back(conn);
+            let doubtful = (is_io(&error) && !planted("failed-commit-is-certain")) || !roll_back(conn);
             let error = self.failed(error);
             let error = if doubtful { error.with_outcome(WriteOutcome::Unknown) } else { error };
             return Err(Failure { error, alone: true });
@@ -203,8 +209,9 @@ impl Writer {
     /// Takes the write lock, waiting for other processes, and forgets what is known where one of them has written.
     fn begin(&mut self, conn: &Connection) -> Result<()> {
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+        let begin = if planted("deferred-transaction") { "BEGIN" } else { "BEGIN IMMEDIATE" };
         loop {
-            match execute(conn, "BEGIN IMMEDIATE", []) {
+            match execute(conn, begin, []) {
                 Ok(_) => break,
                 Err(error) if is_busy(&error) => {
                     if !wait.pause() {
@@ -215,7 +222,8 @@ impl Writer {
             }
         }
         let version = first_number(conn, "PRAGMA data_version", []).map_err(|error| self.failed(error))?;
-        if version.is_none() || version != self.version || self.known.len() > KNOWN {
+        let changed = version != self.version && !planted("stale-records");
+        if version.is_none() || changed || self.known.len() > KNOWN {
             self.known.clear();
         }
         self.version = version;

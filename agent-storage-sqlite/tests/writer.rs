@@ -309,3 +309,26 @@ async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
     assert!(!is_at_once(|| list(SessionQuery::new().limit(50).with_total())).await, "all are counted");
     assert!(!is_at_once(|| store.beat(many.id, many.epoch)).await, "a write");
 }
+
+/// X03: that somebody else writes at the same moment is waited for, and is nobody's error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn x03_no_write_is_refused_because_another_is_at_work() {
+    let site = Site::new();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let store = site.open().await;
+        let mut session = site.session(&store).await;
+        let effects = site.effects.clone();
+        tasks.push(tokio::spawn(async move {
+            for n in 0..50 {
+                let commit = Commit::seal(&effects, session.id, session.head);
+                let said = commit.event(NewEvent::user_message(format!("message {n}")));
+                session = store.commit(said).await.unwrap().session;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    site.assert_is_whole();
+}

@@ -9,6 +9,7 @@ use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::id::{Seq, SessionId};
 use crate::page::PAGE_MAX;
+use crate::planted::planted;
 use crate::session::body::{Body, ChildCreated};
 use crate::session::commit::{Commit, Committed, Trigger};
 use crate::session::compact;
@@ -55,6 +56,9 @@ pub trait SessionStoreExt: SessionStore {
                     error = error.with_outcome(WriteOutcome::Unknown);
                 }
                 if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
+                    if planted("new-commit-id-on-retry") {
+                        commit.id = Effects::default().new_commit_id();
+                    }
                     tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
                     continue;
                 }

@@ -14,6 +14,7 @@ use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::failure::{Checked, Failure, holds_for, same};
+use crate::history::History;
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, own_events, race};
 
@@ -236,12 +237,25 @@ async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Che
 type Sent = Vec<(Commit, Result<Committed>)>;
 
 /// One of several tasks that work on the same sessions at the same time, each on a handle of its own.
-async fn work(effects: Effects, storage: Storage, sessions: Vec<SessionId>, ops: Vec<Op>) -> Checked<Sent> {
+struct Task {
+    name: String,
+    effects: Effects,
+    storage: Storage,
+    history: History,
+    sessions: Vec<SessionId>,
+}
+
+async fn work(task: Task, ops: Vec<Op>) -> Checked<Sent> {
+    let Task { name, effects, storage, history, sessions } = task;
+    let store = &*storage.sessions;
     let mut sent: Sent = Vec::new();
     let run = effects.new_run_id();
     for (verb, slot, a, b) in ops {
         let id = sessions[usize::from(slot) % sessions.len()];
-        let now = storage.sessions.load(id).await?;
+        let now = history.load(&name, store, id).await?;
+        if b % 3 == 0 {
+            history.read(&name, store, id).await?;
+        }
         let commit = Commit::seal(&effects, id, now.head);
         let messages = |count: u8| (0..count).map(|n| NewEvent::user_message(format!("{a} {b} {n}")));
         let commit = match verb {
@@ -261,7 +275,7 @@ async fn work(effects: Effects, storage: Storage, sessions: Vec<SessionId>, ops:
                 None => commit.events(messages(2)),
             },
         };
-        let done = storage.sessions.commit(commit.clone()).await;
+        let done = history.commit(&name, store, commit.clone()).await;
         match sent.iter_mut().find(|(known, _)| known.id == commit.id) {
             Some((_, answer)) => match (&*answer, &done) {
                 (Ok(first), Ok(again)) => {
@@ -283,8 +297,8 @@ async fn work(effects: Effects, storage: Storage, sessions: Vec<SessionId>, ops:
 }
 
 /// Checks that what several tasks were answered is what the reference answers to the same commits in one order: that of
-/// the log.
-async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent) -> Checked {
+/// the log; and that it agrees with real time.
+async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent, history: &History) -> Checked {
     let id = created.session;
     let events = own_events(storage, id, 1000).await?;
     let seqs: Vec<_> = events.iter().map(|event| event.seq.get()).collect();
@@ -311,12 +325,15 @@ async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent) -> Che
         let expected = SessionStore::commit(&reference, commit.clone()).await?;
         same("its last event, as in the order of the log", &done.last, &expected.last)?;
     }
-    same("the record, as in the order of the log", &record, &SessionStore::load(&reference, id).await?)
+    same("the record, as in the order of the log", &record, &SessionStore::load(&reference, id).await?)?;
+    let judged = history.judge(id, &events);
+    judged.map_err(|what| Failure::new("all that was answered", "one order that agrees with real time", what))
 }
 
 /// X03, O02, O04, O06: random commits of three tasks at once, stale ones and ones sent again too, come to what they come
 /// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
-/// without gaps, and the record is their fold.
+/// without gaps, and the record is their fold. All that they were answered meanwhile, loads and reads too, is what the log
+/// gave at some point between question and answer.
 async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
     for count in parts(stage) {
         let on = &stage.another(stage.journal.clone()).await?;
@@ -329,16 +346,24 @@ async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage
 
 /// One sequence, dealt out to three tasks.
 async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops: Vec<Op>) -> Checked {
+    let history = History::default();
     let created: Vec<_> = (0..2)
         .map(|_| Commit::create(&stage.effects, NewSession::new(stage.effects.new_session_id(), workspace)))
         .collect();
     for commit in &created {
-        handles[0].sessions.commit(commit.clone()).await?;
+        history.commit("the first", &*handles[0].sessions, commit.clone()).await?;
     }
     let ids: Vec<_> = created.iter().map(|commit| commit.session).collect();
     let tasks = handles.iter().enumerate().map(|(n, storage)| {
         let mine = ops.iter().skip(n).step_by(3).copied().collect();
-        work(stage.effects.clone(), storage.clone(), ids.clone(), mine)
+        let task = Task {
+            name: format!("task {}", n + 1),
+            effects: stage.effects.clone(),
+            storage: storage.clone(),
+            history: history.clone(),
+            sessions: ids.clone(),
+        };
+        work(task, mine)
     });
     let mut sent = Sent::new();
     for task in race(tasks).await? {
@@ -346,7 +371,7 @@ async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops
     }
     for created in &created {
         let (its, others) = sent.into_iter().partition(|(commit, _)| commit.session == created.session);
-        have_one_order(&handles[0], created, &its).await?;
+        have_one_order(&handles[0], created, &its, &history).await?;
         sent = others;
     }
     Ok(())

@@ -108,6 +108,8 @@ caught! {
     a_read_from_the_wrong_end: NewestIsOldest by
         "bounded::r15_o21_a_read_gives_the_range_that_was_asked_for",
         "bounded::a23_a_long_session_is_written_and_read_at_its_end";
+    newest_events_that_are_shown_late: NewestLags by
+        "sequences::x03_o02_o04_o06_sequences_of_several_tasks_have_one_order";
     types_that_are_not_filtered: TypesIgnored by "bounded::r15_events_are_filtered_by_type";
     a_wait_that_ends_early: WaitingEndsEarly by "bounded::o21_waiting_ends_with_the_next_event";
     a_clearing_that_leaks: ClearLeaks by

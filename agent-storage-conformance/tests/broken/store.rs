@@ -48,6 +48,7 @@ pub(crate) enum Fault {
     PageOffByOne,
     PageTooLarge,
     NewestIsOldest,
+    NewestLags,
     TypesIgnored,
     WaitingEndsEarly,
     ClearLeaks,
@@ -487,6 +488,7 @@ impl SessionStore for Handle {
             _ => {}
         }
         self.not_busy().await?;
+        let newest = read.newest;
         let mut page = self.store.read(id, read).await?;
         let damage = *self.shared.event_damaged.lock().unwrap();
         if let Some((_, at)) = damage.filter(|(damaged, _)| *damaged == id) {
@@ -506,6 +508,12 @@ impl SessionStore for Handle {
             Fault::PageOffByOne => {
                 if let Some(next) = &mut page.next {
                     next.after = next.after.next();
+                }
+            }
+            Fault::NewestLags if newest => {
+                let last = page.events.last().map(|event| event.commit);
+                if page.events.iter().any(|event| Some(event.commit) != last) {
+                    page.events.retain(|event| Some(event.commit) != last);
                 }
             }
             Fault::ActorForgotten => page.events.iter_mut().for_each(|event| event.actor = Actor::USER),

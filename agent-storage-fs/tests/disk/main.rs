@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
+mod cut;
 mod model;
 mod script;
 
@@ -9,36 +10,12 @@ use std::collections::BTreeSet;
 
 use agent_core::{Effects, Timestamp};
 use agent_storage_fs::Sync;
+use cut::subsets;
 use model::{Call, Disk, EIO, EMFILE, ENOSPC, Fault, Moment, Trace};
 use script::{Script, Thing, Told, Value, Wrong};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
 const SUBSETS: usize = 64;
-
-/// The subsets of what is not safe at a moment: all of them where these are few, else none, all, all but one, only
-/// one, and some by chance.
-fn subsets(trace: &Trace, moment: Moment, most: usize) -> Vec<BTreeSet<(usize, u64)>> {
-    let parts = trace.unsafe_parts(moment);
-    let every = 1usize.checked_shl(u32::try_from(parts.len()).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
-    let chosen = |keeps: &dyn Fn(usize) -> bool| {
-        parts.iter().enumerate().filter(|(n, _)| keeps(*n)).map(|(_, part)| *part).collect()
-    };
-    if every <= most {
-        return (0..every).map(|bits| chosen(&|n| bits >> n & 1 == 1)).collect();
-    }
-    let dice = Effects::seeded(moment.events as u64, Timestamp::UNIX_EPOCH);
-    let mut sets = vec![chosen(&|_| false), chosen(&|_| true)];
-    for one in 0..parts.len().min(most / 4) {
-        sets.push(chosen(&|n| n != one));
-        sets.push(chosen(&|n| n == one));
-    }
-    while sets.len() < most {
-        let bits: Vec<bool> = parts.iter().map(|_| dice.random_u64() & 1 == 1).collect();
-        sets.push(chosen(&|n| bits[n]));
-    }
-    sets.truncate(most);
-    sets
-}
 
 /// Opens what is left of a script's disk, and holds it against what was told.
 async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Result<(), Wrong> {

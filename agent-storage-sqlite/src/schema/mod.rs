@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, ErrorKind, Result, planted};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -41,6 +41,7 @@ pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
 /// Opens a connection that writes. It waits by itself for other processes, with jitter.
 pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     let synchronous = match config.sync {
+        Sync::Full if planted("synchronous-normal") => "NORMAL",
         Sync::Full => "FULL",
         Sync::Normal => "NORMAL",
         Sync::Off => "OFF",

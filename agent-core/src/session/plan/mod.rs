@@ -7,6 +7,7 @@ mod triggers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq};
 use crate::json::RawJson;
+use crate::planted::planted;
 use crate::session::body::{Body, Note, SpanCompleted, ToolOutcome, ToolResult};
 use crate::session::commit::{Commit, Committed, Expect, LeaseRequest, Step, Trigger};
 use crate::session::document::DOCUMENTS_MAX;
@@ -116,7 +117,7 @@ fn check_fence(now: Option<&Session>, commit: &Commit) -> Result<()> {
     let Some(epoch) = commit.fence else { return Ok(()) };
     let newest = now.map_or(Epoch::ZERO, |session| session.epoch);
     let live = now.and_then(|session| session.lease.as_ref()).is_some_and(|lease| lease.epoch == epoch);
-    if live {
+    if live || planted("forget-the-fence") {
         return Ok(());
     }
     Err(Error::new(

@@ -13,12 +13,12 @@ use agent_core::{
     ReadEvents, Reason, RunEnd, RunId, Seq, Session, SessionId, SessionState, SessionStore, Timestamp,
     Trigger, WorkspaceId, WriteOutcome,
 };
+use agent_storage_conformance::history::History;
 use agent_storage_s3::{Planted, S3Store};
 use s3_simulator::{FaultPlan, Seeded, SimulatedClock, Simulator};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend;
-use crate::history::{Answer, Recorder};
 
 /// All handles must have got on by so long after the last fault.
 const PROGRESS: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub(crate) struct Course {
 #[derive(Clone)]
 struct Scene {
     simulator: Simulator,
-    recorder: Recorder,
+    history: History,
     planted: Option<Planted>,
     seed: u64,
     made: Instant,
@@ -84,7 +84,7 @@ async fn play(seed: u64, terms: &Terms, simulator: Simulator) -> Result<Course, 
     let mut pick = |of: &[u64]| Duration::from_secs(of[seeded.below(of.len() as u64) as usize]);
     let (deadline, attempt) = (pick(&[4, 15, 60]), pick(&[2, 5, 10]));
     let scene = Scene {
-        recorder: Recorder::default(),
+        history: History::default(),
         planted: terms.planted,
         seed,
         made: Instant::now(),
@@ -133,8 +133,7 @@ async fn play(seed: u64, terms: &Terms, simulator: Simulator) -> Result<Course, 
     let deleted = purger.await.map_err(|error| error.to_string())??;
     sleep(QUIET).await;
     scene.judge(&deleted).await?;
-    let recorder = &scene.recorder;
-    let (calls, unknown) = (recorder.calls(), recorder.unknown());
+    let (calls, unknown) = (scene.history.calls(), scene.history.unknown());
     Ok(Course { calls, unknown, commits: deleted.len(), simulator })
 }
 
@@ -172,13 +171,8 @@ impl Scene {
         store: &S3Store,
         commit: Commit,
     ) -> agent_core::Result<agent_core::Committed> {
-        let (id, session) = (commit.id, commit.session);
-        self.recorder.seal(&commit);
-        let asked = self.recorder.moment();
-        let done = store.commit(commit).await;
-        self.say(client, &done.as_ref().map(|done| (done.first, done.last, done.session.head)), asked);
-        let answer = Answer::Commit(id, done.as_ref().map(|done| Box::new(done.clone())).map_err(copy));
-        self.recorder.note(client, session, asked, answer);
+        let done = self.history.commit(client, store, commit).await;
+        self.say(client, &done.as_ref().map(|done| (done.first, done.last, done.session.head)));
         done
     }
 
@@ -188,28 +182,22 @@ impl Scene {
         store: &S3Store,
         id: SessionId,
     ) -> agent_core::Result<Session> {
-        let asked = self.recorder.moment();
-        let done = SessionStore::load(store, id).await;
-        self.say(client, &done.as_ref().map(|done| done.head), asked);
-        let answer = Answer::Load(done.as_ref().map(|done| Box::new(done.clone())).map_err(copy));
-        self.recorder.note(client, id, asked, answer);
+        let done = self.history.load(client, store, id).await;
+        self.say(client, &done.as_ref().map(|done| done.head));
         done
     }
 
     async fn read(&self, client: &'static str, store: &S3Store, id: SessionId) -> agent_core::Result<()> {
-        let asked = self.recorder.moment();
-        let done = store.read(id, ReadEvents::last(50)).await;
-        self.say(client, &done.as_ref().map(|page| page.events.last().map(|event| event.seq)), asked);
-        let copied = done.as_ref().map(Clone::clone).map_err(copy);
-        self.recorder.note(client, id, asked, Answer::Read(copied));
+        let done = self.history.read(client, store, id).await;
+        self.say(client, &done.as_ref().map(|page| page.events.last().map(|event| event.seq)));
         done.map(drop)
     }
 
     /// Where one course is replayed: what a client is told, on the time of the trace.
-    fn say(&self, client: &str, told: &dyn std::fmt::Debug, asked: u64) {
+    fn say(&self, client: &str, told: &dyn std::fmt::Debug) {
         if std::env::var(REPLAY).is_ok() {
             let at = self.made.elapsed().as_secs_f64();
-            println!("{at:>9.3} {client} told {told:?}, asked {asked}");
+            println!("{at:>9.3} {client} told {told:?}");
         }
     }
 
@@ -303,8 +291,8 @@ impl Scene {
             self.load("judge", &store, id).await.map_err(|error| format!("in the end: {error:?}"))?;
         }
         let log = whole_log(&store, living).await.map_err(|error| format!("in the end: {error:?}"))?;
-        self.recorder.judge(living, &log).map_err(|what| format!("session {living}: {what}"))?;
-        self.recorder.judge(purged, deleted).map_err(|what| format!("deleted session {purged}: {what}"))?;
+        self.history.judge(living, &log).map_err(|what| format!("session {living}: {what}"))?;
+        self.history.judge(purged, deleted).map_err(|what| format!("deleted session {purged}: {what}"))?;
         let left = whole_log(&store, purged).await.map_err(|error| format!("in the end: {error:?}"))?;
         if left.is_empty() {
             Ok(())
@@ -435,10 +423,6 @@ fn agent_message(text: &str) -> NewEvent {
 }
 
 /// Errors are told, and noted.
-fn copy(error: &agent_core::Error) -> agent_core::Error {
-    agent_core::Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
-}
-
 fn retryable(error: &agent_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied)
 }

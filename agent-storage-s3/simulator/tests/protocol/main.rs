@@ -8,7 +8,6 @@ mod bindings;
 mod costs;
 mod course;
 mod deadline;
-mod history;
 mod planted;
 mod probe;
 mod seeds;

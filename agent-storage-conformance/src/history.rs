@@ -1,74 +1,125 @@
-//! What the clients of a course asked and were told, and the judge of it.
+//! What the clients of a session asked and were told, and the judge of it.
 //!
-//! A session is a log, and what a commit does to it is the pure function `plan`. So the log that is there in the end
+//! A session is a log, and what a commit does to it is the pure function [`plan`]. So the log that is there in the end
 //! gives the order in which the commits took effect, and the rest follows: each must be what `plan` makes of the log
 //! before it; every answer must be one that the log gave at some point between its question and its answer; and those
 //! points must be in an order that agrees with real time. That is linearizability; for a log the check needs no search.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::{
-    Commit, CommitId, Committed, Error, ErrorKind, Event, EventPage, Plan, Session, SessionId, WriteOutcome,
-    plan,
+    Commit, CommitId, Committed, Error, ErrorKind, Event, EventPage, Plan, ReadEvents, Result, Session,
+    SessionId, SessionStore, WriteOutcome, plan,
 };
 
 /// What was asked, and the answer.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Commit(CommitId, Result<Box<Committed>, Error>),
-    Load(Result<Box<Session>, Error>),
+enum Answer {
+    Commit(CommitId, Result<Box<Committed>>),
+    Load(Result<Box<Session>>),
     /// Of the newest events.
-    Read(Result<EventPage, Error>),
+    Read(Result<EventPage>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) client: &'static str,
-    pub(crate) session: SessionId,
-    pub(crate) asked: u64,
-    pub(crate) told: u64,
-    pub(crate) answer: Answer,
+struct Call {
+    client: String,
+    session: SessionId,
+    asked: u64,
+    told: u64,
+    answer: Answer,
 }
 
-/// Notes calls as they happen.
+/// Notes calls as they happen. Clones note into the same history.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorder {
+pub struct History {
     steps: Arc<AtomicU64>,
     commits: Arc<Mutex<BTreeMap<CommitId, Commit>>>,
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
-impl Recorder {
+/// An error once more, since errors cannot be cloned.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl History {
     /// A moment that is after all earlier ones.
-    pub(crate) fn moment(&self) -> u64 {
+    fn moment(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    pub(crate) fn seal(&self, commit: &Commit) {
-        self.commits.lock().unwrap().insert(commit.id, commit.clone());
-    }
-
-    pub(crate) fn note(&self, client: &'static str, session: SessionId, asked: u64, answer: Answer) {
+    fn note(&self, client: &str, session: SessionId, asked: u64, answer: Answer) {
         let told = self.moment();
-        self.calls.lock().unwrap().push(Call { client, session, asked, told, answer });
+        held(&self.calls).push(Call { client: client.to_owned(), session, asked, told, answer });
     }
 
-    pub(crate) fn calls(&self) -> usize {
-        self.calls.lock().unwrap().len()
+    /// Sends a commit, and notes that `client` did and what it was told.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::commit`].
+    pub async fn commit(&self, client: &str, store: &dyn SessionStore, commit: Commit) -> Result<Committed> {
+        let (id, session) = (commit.id, commit.session);
+        held(&self.commits).insert(id, commit.clone());
+        let asked = self.moment();
+        let done = store.commit(commit).await;
+        let answer = done.as_ref().map(|done| Box::new(done.clone())).map_err(again);
+        self.note(client, session, asked, Answer::Commit(id, answer));
+        done
+    }
+
+    /// Loads a session, and notes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::load`].
+    pub async fn load(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<Session> {
+        let asked = self.moment();
+        let done = store.load(id).await;
+        let answer = done.as_ref().map(|done| Box::new(done.clone())).map_err(again);
+        self.note(client, id, asked, Answer::Load(answer));
+        done
+    }
+
+    /// Reads a session's newest events, and notes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::read`].
+    pub async fn read(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<EventPage> {
+        let asked = self.moment();
+        let done = store.read(id, ReadEvents::last(50)).await;
+        let answer = done.as_ref().map(Clone::clone).map_err(again);
+        self.note(client, id, asked, Answer::Read(answer));
+        done
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> usize {
+        held(&self.calls).len()
     }
 
     /// How many answers said that nobody knows.
-    pub(crate) fn unknown(&self) -> usize {
+    pub fn unknown(&self) -> usize {
         let in_doubt = |call: &&Call| matches!(&call.answer, Answer::Commit(_, Err(error)) if error.write_outcome() == WriteOutcome::Unknown);
-        self.calls.lock().unwrap().iter().filter(in_doubt).count()
+        held(&self.calls).iter().filter(in_doubt).count()
     }
 
-    /// Judges all that was said of a session by the log that is there in the end.
-    pub(crate) fn judge(&self, session: SessionId, log: &[Event]) -> Result<(), String> {
-        let commits = self.commits.lock().unwrap();
-        let calls = self.calls.lock().unwrap();
+    /// Judges all that was said of a session by the log that is there in the end: all of its own events.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong, in words.
+    pub fn judge(&self, session: SessionId, log: &[Event]) -> Result<(), String> {
+        let commits = held(&self.commits);
+        let calls = held(&self.calls);
         let calls: Vec<_> = calls.iter().filter(|call| call.session == session).collect();
         Judge::new(&commits, log)?.judge(&calls)
     }
@@ -98,7 +149,7 @@ impl<'a> Judge<'a> {
     fn new(commits: &'a BTreeMap<CommitId, Commit>, log: &'a [Event]) -> Result<Self, String> {
         let (mut states, mut ids) = (Vec::<Session>::new(), Vec::new());
         for events in log.chunk_by(|a, b| a.commit == b.commit) {
-            let id = events[0].commit;
+            let Some(id) = events.first().map(|event| event.commit) else { continue };
             if ids.contains(&id) {
                 return Err(format!("commit {id} is in the log twice"));
             }
@@ -250,20 +301,27 @@ fn in_real_time(marks: &[Mark]) -> Result<(), String> {
     Ok(())
 }
 
-/// The judge is judged: small histories that are right, and the same with one thing wrong.
-#[test]
-fn x03_the_judge_sees_what_is_wrong() {
-    let mark = |place, asked, told| Mark { place, asked, told };
-    // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
-    let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];
-    in_real_time(&fine).unwrap();
-    // A read that began after that of the second write ended, and still sees the first.
-    let stale: Vec<_> = fine.into_iter().chain([mark(3, 10, 11)]).collect();
-    assert!(in_real_time(&stale).is_err());
-    // A read of a write that had not begun.
-    assert!(in_real_time(&[mark(2, 5, 6), mark(3, 1, 2)]).is_err());
-    // Two reads of the same, in whichever order.
-    in_real_time(&[mark(3, 5, 6), mark(3, 1, 2)]).unwrap();
-    let places: BTreeSet<_> = fine.iter().map(|mark| mark.place).collect();
-    assert_eq!(places.len(), 4);
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The judge is judged: small histories that are right, and the same with one thing wrong.
+    #[test]
+    fn x03_the_judge_sees_what_is_wrong() {
+        let mark = |place, asked, told| Mark { place, asked, told };
+        // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
+        let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];
+        in_real_time(&fine).unwrap();
+        // A read that began after that of the second write ended, and still sees the first.
+        let stale: Vec<_> = fine.into_iter().chain([mark(3, 10, 11)]).collect();
+        assert!(in_real_time(&stale).is_err());
+        // A read of a write that had not begun.
+        assert!(in_real_time(&[mark(2, 5, 6), mark(3, 1, 2)]).is_err());
+        // Two reads of the same, in whichever order.
+        in_real_time(&[mark(3, 5, 6), mark(3, 1, 2)]).unwrap();
+        let places: BTreeSet<_> = fine.iter().map(|mark| mark.place).collect();
+        assert_eq!(places.len(), 4);
+    }
 }

@@ -1,0 +1,110 @@
+//! The power goes under SQLite, after any of its calls to the system, with any part of what was not synced or not.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
+#![allow(
+    dead_code,
+    reason = "of the model of a disk, which lies beside the file store's tests, a part is used here"
+)]
+
+#[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
+mod cut;
+#[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
+mod model;
+mod script;
+mod vfs;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use agent_storage_fs::io::{Io, OpenMode};
+use agent_storage_sqlite::Sync;
+use model::{Disk, Moment, Trace};
+use script::{Seen, live, look};
+
+/// How many subsets of what was not synced are tried after each call, at most: `AGENT_STORAGE_POWER_SUBSETS=64`.
+fn most() -> usize {
+    std::env::var("AGENT_STORAGE_POWER_SUBSETS").map_or(4, |text| text.parse().unwrap())
+}
+
+/// What the whole of a store's life came to.
+struct Life {
+    /// What was seen after so many steps.
+    states: Vec<Seen>,
+    trace: Trace,
+}
+
+async fn lived(sync: Sync) -> Life {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let states = live(&folder.path().join("agent.db"), sync, &disk).await;
+    Life { states, trace: disk.trace() }
+}
+
+/// Writes what is left of a disk into a folder.
+fn write(disk: &Disk, folder: &Path) {
+    for (name, _) in disk.list(Path::new("/")).unwrap() {
+        let file = disk.open(&Path::new("/").join(&name), OpenMode::Read).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.stat().unwrap().len).unwrap()];
+        let count = file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(count, bytes.len());
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+}
+
+/// How many of the steps are seen on a disk: those up to one, and nothing of a later one. What is damaged, by half, or
+/// does not go on fails.
+async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usize, u64)>) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    write(disk, folder.path());
+    let context = || format!("power lost after call {}, kept {kept:?}", moment.events);
+    let seen = look(&folder.path().join("agent.db")).await;
+    let seen = seen.unwrap_or_else(|wrong| panic!("{}: {wrong}", context()));
+    let steps = life.states.iter().rposition(|state| *state == seen);
+    steps.unwrap_or_else(|| panic!("{}: what is there never was:\n{seen}", context()))
+}
+
+/// Cuts the power after each call. Returns how many disks were looked at, and on how many of them something was missing
+/// that had been acknowledged.
+async fn cut(life: &Life) -> (usize, usize) {
+    let (mut disks, mut lost) = (0, 0);
+    for moment in life.trace.moments() {
+        for kept in cut::subsets(&life.trace, moment, most()) {
+            let steps = steps_on(life, &life.trace.image(moment, &kept), moment, &kept).await;
+            assert!(steps <= moment.mark + 1, "what was not yet asked for is there");
+            lost += usize::from(steps < moment.mark);
+            disks += 1;
+        }
+    }
+    (disks, lost)
+}
+
+/// O02, X02: with `sync=full` everything acknowledged is there, nothing by half, and the file is sound and goes on.
+#[tokio::test]
+async fn o02_x02_with_full_syncs_the_power_may_go_at_any_moment() {
+    let life = lived(Sync::Full).await;
+    let (disks, lost) = cut(&life).await;
+    println!("power sync=full: {} moments, {disks} disks, {lost} losses", life.trace.moments().len());
+    assert!(disks > 500, "only {disks} disks");
+    assert_eq!(lost, 0);
+}
+
+/// O02, X02: with `sync=normal` the last commits may be gone, which is seen here, and nothing is damaged or there by half.
+#[tokio::test]
+async fn o02_x02_with_normal_syncs_the_power_takes_commits_and_damages_nothing() {
+    let life = lived(Sync::Normal).await;
+    let (disks, lost) = cut(&life).await;
+    println!("power sync=normal: {} moments, {disks} disks, {lost} losses", life.trace.moments().len());
+    assert!(lost > 100, "only {lost} losses were seen");
+}
+
+/// X02: killed at any moment while the power stays, nothing is lost with either.
+#[tokio::test]
+async fn x02_killed_at_any_moment_nothing_is_lost() {
+    for sync in [Sync::Full, Sync::Normal] {
+        let life = lived(sync).await;
+        for moment in life.trace.moments().into_iter().step_by(3) {
+            let steps = steps_on(&life, &life.trace.killed(moment), moment, &BTreeSet::new()).await;
+            assert!(steps >= moment.mark, "{sync:?}: killed after call {}", moment.events);
+        }
+    }
+}

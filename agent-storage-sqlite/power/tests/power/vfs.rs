@@ -1,0 +1,188 @@
+//! SQLite's calls that change the disk, noted on the model of one. The calls are carried out as well, but for syncs.
+
+#![allow(unsafe_code, reason = "SQLite calls a file system through C functions")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+use agent_storage_fs::io::{Io, IoFile, OpenMode};
+use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
+
+use crate::model::Disk;
+
+/// The folders of which calls are noted, and where.
+static FOLDERS: Mutex<Vec<(PathBuf, Disk)>> = Mutex::new(Vec::new());
+/// What is open there, by the address of SQLite's own record of the file.
+static FILES: Mutex<Option<HashMap<usize, Noted>>> = Mutex::new(None);
+/// The methods that files are given, by the address of those that they had. There are few, and they live for ever.
+static METHODS: Mutex<Vec<(usize, &Methods)>> = Mutex::new(Vec::new());
+
+/// The methods of a file. SQLite sees the first part.
+#[repr(C)]
+struct Methods {
+    noting: sqlite3_io_methods,
+    real: sqlite3_io_methods,
+}
+
+struct Noted {
+    file: Box<dyn IoFile>,
+    disk: Disk,
+    /// The first sync of a journal or log makes its name durable, too: SQLite syncs the folder then.
+    sync_folder: bool,
+}
+
+/// Notes from now on what SQLite does to the files in a folder; they lie in the root of the disk.
+pub(crate) fn note(folder: &Path, disk: &Disk) {
+    static REGISTERED: OnceLock<()> = OnceLock::new();
+    REGISTERED.get_or_init(register);
+    FOLDERS.lock().unwrap().push((folder.to_owned(), disk.clone()));
+}
+
+fn register() {
+    // SAFETY: SQLite's own file system is a valid record, copied by value; the copy is leaked, and so lives for ever.
+    let done = unsafe {
+        let copy = Box::leak(Box::new(*unix()));
+        copy.zName = c"noting".as_ptr();
+        copy.xOpen = Some(open);
+        copy.xDelete = Some(delete);
+        ffi::sqlite3_vfs_register(copy, 1)
+    };
+    assert_eq!(done, ffi::SQLITE_OK);
+}
+
+/// SQLite's own file system.
+fn unix() -> *mut sqlite3_vfs {
+    // SAFETY: The name is a C string; SQLite initialises itself.
+    let found = unsafe { ffi::sqlite3_vfs_find(c"unix".as_ptr()) };
+    assert!(!found.is_null());
+    found
+}
+
+/// The disk on which a file is noted, and its path there.
+fn place(name: *const c_char) -> Option<(Disk, PathBuf)> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: SQLite names files by C strings.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+    let folders = FOLDERS.lock().unwrap();
+    let (_, disk) = folders.iter().find(|(folder, _)| path.starts_with(folder))?;
+    Some((disk.clone(), Path::new("/").join(path.file_name()?)))
+}
+
+/// The methods in place of `real`.
+fn methods(real: &'static sqlite3_io_methods) -> &'static Methods {
+    let mut known = METHODS.lock().unwrap();
+    let address = std::ptr::from_ref(real) as usize;
+    if let Some((_, methods)) = known.iter().find(|(of, _)| *of == address) {
+        return methods;
+    }
+    let noting = sqlite3_io_methods {
+        xClose: Some(close),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        ..*real
+    };
+    let methods = Box::leak(Box::new(Methods { noting, real: *real }));
+    known.push((address, methods));
+    methods
+}
+
+/// How SQLite does it by itself.
+///
+/// # Safety
+///
+/// The file was opened by [`open`], and not closed since.
+unsafe fn real(file: *mut sqlite3_file) -> &'static sqlite3_io_methods {
+    // SAFETY: Such a file has methods of ours, which live for ever.
+    unsafe { &(*(*file).pMethods.cast::<Methods>()).real }
+}
+
+unsafe extern "C" fn open(
+    _: *mut sqlite3_vfs,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    let unix = unix();
+    // SAFETY: The arguments are handed on as they came. A file that was opened has methods, which are static.
+    let real = unsafe {
+        let done = (*unix).xOpen.unwrap()(unix, name, file, flags, flags_out);
+        if done != ffi::SQLITE_OK {
+            return done;
+        }
+        &*(*file).pMethods
+    };
+    // SAFETY: SQLite hands over a file; its methods start with those that it looks for.
+    unsafe { (*file).pMethods = std::ptr::from_ref(methods(real)).cast() };
+    if let Some((disk, path)) = place(name) {
+        let journals = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
+        let sync_folder = flags & ffi::SQLITE_OPEN_CREATE != 0 && flags & journals != 0;
+        let noted = Noted { file: disk.open(&path, OpenMode::Create).unwrap(), disk, sync_folder };
+        FILES.lock().unwrap().get_or_insert_default().insert(file as usize, noted);
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
+    let unix = unix();
+    // SAFETY: The arguments are handed on as they came.
+    let done = unsafe { (*unix).xDelete.unwrap()(unix, name, sync_folder) };
+    if let Some((disk, path)) = place(name).filter(|_| done == ffi::SQLITE_OK) {
+        disk.remove_file(&path).unwrap();
+        if sync_folder != 0 {
+            disk.sync_dir(Path::new("/")).unwrap();
+        }
+    }
+    done
+}
+
+/// Notes a call on an open file, where the folder is one of those.
+fn noted(file: *mut sqlite3_file, call: impl FnOnce(&mut Noted)) {
+    if let Some(noted) = FILES.lock().unwrap().get_or_insert_default().get_mut(&(file as usize)) {
+        call(noted);
+    }
+}
+
+unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
+    FILES.lock().unwrap().get_or_insert_default().remove(&(file as usize));
+    // SAFETY: The file is open.
+    unsafe { real(file).xClose.unwrap()(file) }
+}
+
+unsafe extern "C" fn write(
+    file: *mut sqlite3_file,
+    bytes: *const c_void,
+    count: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite hands over `count` bytes.
+    let taken = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(count).unwrap()) };
+    noted(file, |noted| {
+        let count = noted.file.write_at(taken, u64::try_from(offset).unwrap()).unwrap();
+        assert_eq!(count, taken.len());
+    });
+    // SAFETY: The file is open; the arguments are handed on as they came.
+    unsafe { real(file).xWrite.unwrap()(file, bytes, count, offset) }
+}
+
+unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
+    noted(file, |noted| noted.file.truncate(u64::try_from(len).unwrap()).unwrap());
+    // SAFETY: The file is open; the arguments are handed on as they came.
+    unsafe { real(file).xTruncate.unwrap()(file, len) }
+}
+
+unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
+    noted(file, |noted| {
+        noted.file.sync().unwrap();
+        if std::mem::take(&mut noted.sync_folder) {
+            noted.disk.sync_dir(Path::new("/")).unwrap();
+        }
+    });
+    ffi::SQLITE_OK
+}
