@@ -241,14 +241,28 @@ impl<'a> Judge<'a> {
             marks.push(Mark { place: 2 * (at + 1), asked: write.asked, told: write.told });
         }
         in_real_time(&marks)?;
-        refusals.iter().try_for_each(|(call, id, error)| self.refused(call, *id, error, &marks))
+        refusals.iter().try_for_each(|(call, id, error)| {
+            let is_later = |other: &&Call| {
+                matches!(&other.answer, Answer::Commit(sent, _) if sent == id) && other.asked > call.told
+            };
+            self.refused(call, *id, error, &marks, calls.iter().any(is_later))
+        })
     }
 
-    /// A refusal is right where the log gave it at some point between question and answer.
-    fn refused(&self, call: &Call, id: CommitId, error: &Error, marks: &[Mark]) -> Result<(), String> {
+    /// A refusal is right where the log gave it at some point between question and answer; for a commit that is in the
+    /// log, behind that, unless it was sent again later.
+    fn refused(
+        &self,
+        call: &Call,
+        id: CommitId,
+        error: &Error,
+        marks: &[Mark],
+        sent_later: bool,
+    ) -> Result<(), String> {
         let after = marks.iter().filter(|mark| mark.told < call.asked).map(|mark| mark.place).max();
         let before = marks.iter().filter(|mark| mark.asked > call.told).map(|mark| mark.place).min();
-        let landed = self.ids.iter().position(|known| *known == id).map_or(0, |at| at + 1);
+        let landed = if sent_later { None } else { self.ids.iter().position(|known| *known == id) };
+        let landed = landed.map_or(0, |at| at + 1);
         let right = (landed.max(1)..=self.states.len()).any(|k| {
             let place = 2 * k + 1;
             let in_time =
