@@ -3,9 +3,11 @@
 use std::fs;
 use std::process::Command;
 
+use agent_core::{Effects, NewEvent, NewWorkspace, SessionQuery, SessionStoreExt, Storage, WorkspaceManager};
+use agent_storage_fs::{FsConfig, FsStore};
 use serde_json::json;
 
-use crate::site::{Ran, Site};
+use crate::site::{KINDS, NOBODY, Ran, Site};
 
 /// A41: a store is copied, and again; what differs is named, and the exit code says so.
 #[test]
@@ -46,6 +48,56 @@ fn a41_copy_from_the_command_line() {
     assert_eq!(fs::read_to_string(here.path().join("file")).unwrap(), "precious");
 }
 
+/// A41, F08: all tenants of a store go into one file, which is an archive of them, and from there elsewhere; what is refused is
+/// named with its tenant.
+#[tokio::test]
+async fn a41_f08_all_tenants_in_one_archive() {
+    let (here, archive, there) = (Site::new("files"), Site::new("sqlite"), Site::new("files"));
+    let (effects, names) = (Effects::default(), ["default", "alice", "bob"]);
+    let open = async |site: &Site| FsConfig::new(site.path().join("data")).open().await.unwrap();
+    let storage =
+        |store: &FsStore, tenant: &str| -> Storage { store.tenant(&tenant.parse().unwrap()).into() };
+    let store = open(&here).await;
+    let mut made = Vec::new();
+    for name in names {
+        let manager = WorkspaceManager::new(storage(&store, name), effects.clone());
+        let workspace = manager.create(NewWorkspace::new(name)).await.unwrap();
+        manager.bind(&"laptop".parse().unwrap(), workspace.id).await.unwrap();
+        let main = manager.main_session(&workspace).await.unwrap();
+        let said = vec![NewEvent::user_message(format!("I am {name}"))];
+        let sessions = storage(&store, name).sessions;
+        made.push(sessions.append(&effects, main.id, main.head, said).await.unwrap().session);
+    }
+    let three = json!({"workspaces": 3, "sessions": 3, "bindings": 3});
+    for (from, to) in [(&here, &archive), (&archive, &there)] {
+        let report = here.json(&["copy", &from.address(), &to.address(), "--all-tenants"]);
+        assert_eq!(report["copied"], three);
+    }
+    let copied = open(&there).await;
+    for (name, session) in names.iter().zip(&made) {
+        let storage = storage(&copied, name);
+        assert_eq!(storage.sessions.load(session.id).await.unwrap(), *session, "{name}");
+        let bound = storage.bindings.resolve(&"laptop".parse().unwrap()).await.unwrap();
+        assert_eq!(bound, Some(session.workspace), "{name}");
+        let all = storage.sessions.list(SessionQuery::new().with_hidden()).await.unwrap();
+        assert_eq!(all.items.len(), 1, "{name} has nothing of another");
+    }
+    let again = here.json(&["copy", &here.address(), &there.address(), "--all-tenants"]);
+    assert_eq!((&again["present"], &again["events"]), (&three, &json!(0)));
+
+    let (bob, one) = (storage(&copied, "bob").sessions, &made[2]);
+    bob.append(&effects, one.id, one.head, vec![NewEvent::user_message("elsewhere")]).await.unwrap();
+    let ran = here.run(&["copy", &here.address(), &there.address(), "--all-tenants"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.out.contains(&format!("refused: tenant bob, session {}: ", one.id)), "{ran:?}");
+    let one = made[0].workspace.to_string();
+    here.fails(
+        &["copy", &here.address(), &there.address(), "--all-tenants", "--workspace", &one],
+        2,
+        "cannot be used with",
+    );
+}
+
 /// A30, X01: everything is read, and what is wrong is named.
 #[test]
 fn a30_x01_verify_names_what_is_wrong() {
@@ -58,6 +110,44 @@ fn a30_x01_verify_names_what_is_wrong() {
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, text.replacen("hello", "hullo", 1)).unwrap();
     site.fails(&["verify"], 5, &main);
+}
+
+/// A30, F01: what can be read of a damaged session is saved in a new one, and the damaged one stays as it is; what is lost is
+/// named. What is derived is made anew.
+#[test]
+fn a30_f01_salvage_and_rebuild_from_the_command_line() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("first\nsecond\nthird");
+    let folder = site.path().join(format!("data/workspaces/{workspace}/sessions/{main}"));
+    let log = folder.join("events.jsonl");
+    let whole = site.json(&["session", "salvage", &main]);
+    assert_eq!((&whole["of"], &whole["gaps"]), (&json!(main), &json!([])));
+    let damaged = fs::read_to_string(&log).unwrap().replacen("second", "secend", 1);
+    fs::write(&log, &damaged).unwrap();
+
+    let other = site.ok(&["workspace", "create", "--name", "saved"]);
+    let args = ["session", "salvage", &main, "--workspace", other.trim()];
+    let ran = site.run(&args);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.err.contains("lost: event") && ran.err.contains("are saved"), "{ran:?}");
+    let text = site.ok(&["session", "show", ran.out.trim()]);
+    for (said, is_there) in [("laptop: first", true), ("laptop: second", false), ("laptop: third", true)] {
+        assert_eq!(text.contains(said), is_there, "{said}: {text}");
+    }
+    assert!(text.contains(&format!("workspace    {}", other.trim())), "{text}");
+    assert_eq!(fs::read_to_string(&log).unwrap(), damaged, "it stays as it is");
+    site.fails(&args, 5, "cannot be read");
+    site.fails(&["session", "salvage", NOBODY], 3, "does not exist");
+    site.fails(&["session", "salvage", "x"], 2, "--help");
+
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, _) = site.say("hello");
+        let before = site.ok(&["session", "show", &main, "--json"]);
+        assert_eq!(site.json(&["rebuild"]), json!({"sessions": 1}));
+        assert!(site.ok(&["rebuild"]).contains("1 sessions anew"));
+        assert_eq!(site.ok(&["session", "show", &main, "--json"]), before);
+    }
 }
 
 /// The completions of each shell name the commands; the help tells the exit codes; what is wrong is said with a hint.

@@ -16,14 +16,16 @@ use crate::answers::Answers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Files,
+    /// Files, with a transcript beside the log of each main session.
+    Transcripts,
     Sqlite,
 }
 
 impl Kind {
     pub(crate) async fn open(self, folder: &Path) -> Result<Storage> {
         Ok(match self {
-            Self::Files => {
-                let config = FsConfig::new(folder).with_transcripts(false);
+            Self::Files | Self::Transcripts => {
+                let config = FsConfig::new(folder).with_transcripts(self == Self::Transcripts);
                 config.with_sync(agent_storage_fs::Sync::Off).open().await?.into()
             }
             Self::Sqlite => {

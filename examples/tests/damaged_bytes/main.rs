@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a table of what was damaged, and the seed to do it again")]
 
 mod answers;
+mod anything;
 mod fixture;
 
 use std::collections::BTreeMap;
@@ -133,12 +134,16 @@ async fn ask(kind: Kind, folder: &Path, names: &Names) -> (Option<Storage>, Answ
     }
 }
 
-async fn any_byte(kind: Kind) {
+/// Randomness, and the seed to have the same again.
+fn seeded() -> (u64, Effects) {
     let seed = std::env::var("AGENT_STORAGE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| Effects::default().random_u64());
-    let effects = Effects::seeded(seed, Effects::default().now());
-
     eprintln!("AGENT_STORAGE_SEED={seed}");
+    (seed, Effects::seeded(seed, Effects::default().now()))
+}
+
+async fn any_byte(kind: Kind) {
+    let (seed, effects) = seeded();
     let site = tempfile::tempdir().unwrap();
     let fixture = Fixture::make(kind, &site.path().join("sound")).await;
     let (_, sound) = ask(kind, &fixture.folder, &fixture.names).await;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Registry, Storage, StoreAddress, TenantId};
+use agent_core::{Registry, Storage, StoreAddress, TenantId, Tenants};
 use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
@@ -66,7 +66,12 @@ impl Address {
 
     /// Opens it.
     pub(crate) async fn open(&self) -> agent_core::Result<Storage> {
-        Ok(self.address.open().await?.storage(&TenantId::default()))
+        Ok(self.tenants().await?.storage(&TenantId::default()))
+    }
+
+    /// Opens it for all of its tenants.
+    pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Tenants>> {
+        self.address.open().await
     }
 
     /// Where the data is, for a person.

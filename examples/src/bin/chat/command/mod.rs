@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Workspaces: list, create, show, delete, collect what nobody uses
     #[command(subcommand)]
     Workspace(workspace::Command),
-    /// Sessions: list, show, export, import, fork, delete
+    /// Sessions: list, show, export, import, fork, salvage, delete
     #[command(subcommand)]
     Session(session::Command),
     /// Devices, and the workspaces that they are bound to
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Copy(copy::Copy),
     /// Look through everything that is stored, and name what is damaged
     Verify,
+    /// Make anew what the store derives from the logs of its sessions: their records, and what lists show
+    Rebuild,
     /// Print what lets a shell complete this command line
     Completions {
         /// Which shell
@@ -137,6 +139,7 @@ async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
         Command::Device(command) => command.run(&site).await,
         Command::Config(command) => command.run(&site).await,
         Command::Verify => verify::run(&site).await,
+        Command::Rebuild => verify::rebuild(&site).await,
         Command::Copy(_) | Command::Completions { .. } => Ok(()),
     }
 }

@@ -69,6 +69,14 @@ pub(crate) enum Command {
         #[arg(long, value_name = "EVENT")]
         at: Option<u64>,
     },
+    /// Make a new session of all that can be read of a damaged one, which stays as it is
+    Salvage {
+        /// Its id
+        id: SessionId,
+        /// Make it in this workspace [default: that of the damaged one]
+        #[arg(long, value_name = "ID")]
+        workspace: Option<WorkspaceId>,
+    },
     /// Delete a session; its id is not used again
     Delete {
         /// Its id
@@ -110,6 +118,7 @@ impl Command {
                 site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
                 Ok(())
             }
+            Self::Salvage { id, workspace } => salvage(site, id, workspace).await,
             Self::Delete { id, purge } => {
                 let delete = Trigger::Delete(Reason::UserDeleted);
                 site.storage.sessions.trigger(&site.effects, id, delete).await?;
@@ -226,6 +235,25 @@ async fn import(site: &Site<'_>, file: &Path) -> Result<(), Failure> {
     let session = Manifest::parse(&text)?.import(&*site.storage.sessions).await?;
     site.out.result(&value(&session.to_json())?, &session.id.to_string());
     Ok(())
+}
+
+async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>) -> Result<(), Failure> {
+    let saved = site.storage.salvage(&site.effects, id, into).await?;
+    let gaps: Vec<_> = saved
+        .gaps
+        .iter()
+        .map(|gap| json!({"first": gap.first, "last": gap.last, "reason": gap.reason}))
+        .collect();
+    let new = saved.session.id;
+    site.out.result(&json!({"session": new, "of": id, "read": saved.read, "gaps": gaps}), &new.to_string());
+    saved.gaps.iter().for_each(|gap| site.out.note(&format!("lost: {gap}")));
+    match saved.gaps.len() {
+        0 => Ok(()),
+        count => Err(Failure::incomplete(format!(
+            "{} events of session {id} are saved; {count} stretches of it cannot be read, and stand as notes in the new one",
+            saved.read
+        ))),
+    }
 }
 
 /// Says what a list could not read, and fails where there is any.

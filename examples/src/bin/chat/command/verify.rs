@@ -1,4 +1,4 @@
-//! `chat verify`: everything is read once, and what is wrong is named.
+//! `chat verify`: everything is read once, and what is wrong is named. `chat rebuild`: what is derived is made anew.
 
 use serde_json::json;
 
@@ -31,4 +31,11 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
             Err(Failure::incomplete(format!("wrong in {count} places, which are named; nothing was changed")))
         }
     }
+}
+
+pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {
+    let sessions = site.storage.sessions.rebuild().await?;
+    let text = format!("made the records and lists of {sessions} sessions anew from their logs");
+    site.out.result(&json!({"sessions": sessions}), &text);
+    Ok(())
 }
