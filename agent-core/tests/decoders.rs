@@ -92,7 +92,10 @@ fn changed(mut text: String, changes: &[(u8, prop::sample::Index, usize, usize, 
         match what {
             0 => text.truncate(from),
             1 => text.replace_range(from..to, ""),
-            2 => text.insert_str(from, &text[from..to].to_owned()),
+            2 => {
+                let twice = text[from..to].to_owned();
+                text.insert_str(from, &twice);
+            }
             3 => text.replace_range(from..to, PIECES[*piece]),
             _ => text.insert_str(from, any),
         }
