@@ -23,6 +23,8 @@ use crate::session::store::SessionStore;
 
 /// How often a commit that may have landed, or that the store could not take, is sent again.
 const ATTEMPTS: u32 = 5;
+/// How often a commit is sent again that others overtook; each time it is known that it did not land.
+const OVERTAKEN: u32 = 1000;
 
 /// How many events a stream reads at a time, at most, and how many bytes of them.
 const PAGE: usize = 500;
@@ -34,7 +36,8 @@ const PAGE_BYTES: usize = 256 << 10;
 pub trait SessionStoreExt: SessionStore {
     /// Sends a commit until it is known what became of it: `Unavailable` and unknown outcomes are tried again with the
     /// same id, five times with growing pauses; where nobody can tell whether it landed long ago, the log is read on
-    /// from [`Commit::seen`] and the commit sent again if it is not there. Nothing is ever applied twice.
+    /// from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep overtaking it (a
+    /// thousand times). Nothing is ever applied twice.
     ///
     /// # Errors
     ///
@@ -42,7 +45,7 @@ pub trait SessionStoreExt: SessionStore {
     /// earlier attempt was, and no later one could tell.
     fn settle(&self, mut commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
         async move {
-            let (mut attempt, mut in_doubt) = (0, false);
+            let (mut attempt, mut overtaken, mut in_doubt) = (0, 0, false);
             loop {
                 let mut error = match self.commit(commit.clone()).await {
                     Ok(committed) => return Ok(committed),
@@ -64,7 +67,7 @@ pub trait SessionStoreExt: SessionStore {
                 }
                 let ErrorKind::Conflict { head: Some(head) } = *error.kind() else { return Err(error) };
                 let any = matches!(commit.expect, crate::session::Expect::Any);
-                if !any || head <= commit.seen || attempt >= ATTEMPTS {
+                if !any || head <= commit.seen || overtaken >= OVERTAKEN {
                     return Err(error);
                 }
                 let in_doubt_still = |error: Error| error.with_outcome(WriteOutcome::Unknown);
@@ -72,6 +75,7 @@ pub trait SessionStoreExt: SessionStore {
                     return Ok(landed);
                 }
                 commit.seen = head;
+                (attempt, overtaken) = (0, overtaken + 1);
             }
         }
     }
