@@ -1,5 +1,6 @@
 //! Several processes on one directory, and processes that are killed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod support;
 
@@ -199,6 +200,7 @@ async fn x02_o02_a23_after_fifty_kills_every_acknowledged_event_is_there() {
     // It goes on, with all caches gone too.
     support::say(&store, &effects, id, head, "on").await;
     assert_eq!(texts(&store, id).await.len(), stored.len() + 1);
+    println!("proof: 50 kills of a writer to files");
 }
 
 /// O12, O27: while the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at

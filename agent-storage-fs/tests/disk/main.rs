@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod cut;
+mod fault;
 mod model;
 mod script;
 
@@ -11,7 +12,8 @@ use std::collections::BTreeSet;
 use agent_core::{Effects, Timestamp};
 use agent_storage_fs::Sync;
 use cut::subsets;
-use model::{Call, Disk, EIO, EMFILE, ENOSPC, Fault, Moment, Trace};
+use fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};
+use model::{Disk, Moment, Trace};
 use script::{Script, Thing, Told, Value, Wrong};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
@@ -70,7 +72,7 @@ async fn o02_a02_a16_x02_the_power_may_go_at_any_moment() {
     let trace = disk.trace();
     let moments = trace.moments();
     let images = cut(&script, &told, &trace, &moments, SUBSETS, &[]).await;
-    println!("{} moments, {images} disks", moments.len());
+    println!("proof: {images} disks after the loss of power");
     assert!(images > 1000, "only {images} disks");
 }
 
@@ -105,12 +107,17 @@ async fn x02_without_syncs_a_kill_loses_nothing_and_the_loss_of_power_does() {
 }
 
 /// Lets the n-th call of a script fail, then the power go.
-async fn call_fails(script: &Script, n: usize, fault: Fault, persistent: bool) -> Option<usize> {
+async fn call_fails(
+    script: &Script,
+    tally: &mut Tally,
+    fails: impl Fn(usize) -> Option<Fault> + Send + 'static,
+) -> Option<usize> {
     let disk = Disk::new();
-    disk.fail(move |number, _: &Call| (number == n || (persistent && number > n)).then_some(fault));
+    disk.fail(move |number, _: &Call| fails(number));
     let told = script.run(&disk, Sync::Full).await;
     let fired = disk.heal();
-    let first = fired.first()?.clone();
+    let first = fired.first()?.to_string();
+    tally.add(&fired);
     let trace = disk.trace();
     let moments = trace.moments();
     let last = *moments.last().unwrap();
@@ -121,13 +128,15 @@ async fn call_fails(script: &Script, n: usize, fault: Fault, persistent: bool) -
 }
 
 async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
-    let (mut failed, mut images) = (0, 0);
+    let (mut failed, mut images, mut tally) = (0, 0, Tally::default());
     for n in 0.. {
-        let Some(more) = call_fails(script, n, fault, persistent).await else { break };
+        let fails = move |number| (number == n || (persistent && number > n)).then_some(fault);
+        let Some(more) = call_fails(script, &mut tally, fails).await else { break };
         failed += 1;
         images += more;
     }
-    println!("{fault:?}, persistent {persistent}: {failed} calls failed, {images} disks");
+    tally.say();
+    println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(failed > 100, "only {failed} calls failed");
 }
 
@@ -161,6 +170,28 @@ async fn x06_x02_any_call_lies_about_its_failure() {
     each_call_fails(&Script::usual(), Fault::DoneButFails(EIO), false).await;
 }
 
+/// X06, X02: any two calls fail, at most 40 calls apart: the second one meets what is done about the first. Of the first
+/// every tenth, or all with `AGENT_STORAGE_DISK_PAIRS=1`, a few hours.
+#[tokio::test]
+#[ignore = "takes minutes: .ci/proof"]
+async fn x06_x02_any_two_calls_fail() {
+    const APART: usize = 40;
+    let step = std::env::var("AGENT_STORAGE_DISK_PAIRS").map_or(10, |text| text.parse().unwrap());
+    let (script, mut tally, mut images, mut pairs) = (Script::usual(), Tally::default(), 0, 0);
+    'all: for n in (0..).step_by(step) {
+        for m in n + 1..=n + APART {
+            let fails = move |number| (number == n || number == m).then_some(Fault::Fails(EIO));
+            let Some(more) = call_fails(&script, &mut tally, fails).await else { break 'all };
+            images += more;
+            pairs += 1;
+        }
+    }
+    tally.say();
+    println!("proof: {pairs} pairs of calls that fail");
+    println!("proof: {images} disks after the loss of power, with faults before it");
+    assert!(pairs > 1000, "only {pairs} pairs");
+}
+
 /// X06: reads and writes that take half of what they are given, or are interrupted, change nothing but the number of
 /// calls.
 #[tokio::test]
@@ -175,7 +206,11 @@ async fn x06_short_and_interrupted_calls_are_no_failures() {
         });
         let told = script.run(&disk, Sync::Full).await;
         assert!(told.iter().all(|told| matches!(told, Told::Done)), "{fault:?}: {told:?}");
-        assert!(disk.heal().len() > 10, "{fault:?}");
+        let fired = disk.heal();
+        assert!(fired.len() > 10, "{fault:?}");
+        let mut tally = Tally::default();
+        tally.add(&fired);
+        tally.say();
         let trace = disk.trace();
         let last = *trace.moments().last().unwrap();
         cut(&script, &told, &trace, &[last], SUBSETS, &[]).await;
@@ -193,7 +228,7 @@ fn seeds() -> std::ops::Range<u64> {
 /// O02, X02, X03, X06: any steps, by two processes in turn, some calls failing; then the power goes.
 #[tokio::test]
 async fn o02_x02_x03_x06_any_steps_any_faults_any_cut() {
-    let (mut fired, mut images) = (0, 0);
+    let (mut images, mut scripts, mut tally) = (0, 0, Tally::default());
     for seed in seeds() {
         let script = Script::random(seed, 14);
         let disk = Disk::new();
@@ -211,14 +246,18 @@ async fn o02_x02_x03_x06_any_steps_any_faults_any_cut() {
             })
         });
         let told = script.run(&disk, Sync::Full).await;
-        let mut faults = disk.heal();
-        fired += faults.len();
+        let fired = disk.heal();
+        tally.add(&fired);
+        scripts += 1;
+        let mut faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
         faults.push(format!("seed {seed}"));
         let trace = disk.trace();
         let moments = trace.moments();
         let some: Vec<_> = moments.iter().rev().step_by(5).copied().collect();
         images += cut(&script, &told, &trace, &some, 8, &faults).await;
     }
-    println!("{fired} calls failed, {images} disks");
-    assert!(fired > 0 && images > 0);
+    tally.say();
+    println!("proof: {scripts} random scripts on a disk that fails");
+    println!("proof: {images} disks after the loss of power, with faults before it");
+    assert!(images > 0);
 }

@@ -15,30 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, Stat};
 
-pub(crate) const EIO: i32 = 5;
-pub(crate) const EMFILE: i32 = 24;
-pub(crate) const ENOSPC: i32 = 28;
+use crate::fault::{Call, Fault, Fired};
+
 const SECTOR: u64 = 512;
 const ROOT: u64 = 1;
-
-/// What becomes of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It does nothing and reports this. A write takes half of its bytes first, and a file's sync loses what it was to sync.
-    Fails(i32),
-    /// It does its work, and reports this all the same.
-    DoneButFails(i32),
-    /// A read or a write takes half of its bytes; no error.
-    Short,
-    /// A read or a write is interrupted before it did anything.
-    Interrupted,
-}
-
-/// One call through the seam, as a rule for faults sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) name: &'static str,
-}
 
 type Rule = Box<dyn FnMut(usize, &Call) -> Option<Fault> + Send>;
 
@@ -125,7 +105,7 @@ struct State {
     written: BTreeMap<u64, i128>,
     tick: i128,
     calls: usize,
-    fired: Vec<String>,
+    fired: Vec<Fired>,
     rule: Option<Rule>,
 }
 
@@ -200,7 +180,7 @@ impl Disk {
     }
 
     /// Lets no call fail any more; says which did.
-    pub(crate) fn heal(&self) -> Vec<String> {
+    pub(crate) fn heal(&self) -> Vec<Fired> {
         let mut state = self.state();
         state.rule = None;
         std::mem::take(&mut state.fired)
@@ -220,7 +200,7 @@ impl Disk {
         let io = matches!(name, "read" | "write");
         let fault = fault.filter(|fault| io || !matches!(fault, Fault::Short | Fault::Interrupted));
         if let Some(fault) = fault {
-            state.fired.push(format!("call {number}, {name} of {}: {fault:?}", path.display()));
+            state.fired.push(Fired { number, name, path: path.to_owned(), fault });
         }
         (state, fault)
     }

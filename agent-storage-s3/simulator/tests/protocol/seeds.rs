@@ -52,11 +52,11 @@ impl Sum {
 
     fn table(&self) -> String {
         let mut text = format!(
-            "{} courses, {} calls, {} requests, {} answers in doubt\n",
+            "proof: {} courses on a bucket\n{} calls, {} requests, {} answers in doubt\n",
             self.courses, self.calls, self.requests, self.unknown
         );
         for (fault, (times, courses)) in &self.fired {
-            let _ = writeln!(text, "  {fault:<14} {times:>8} times, in {courses} courses");
+            let _ = writeln!(text, "proof: {times} faults of a bucket: {fault}\nin {courses} courses");
         }
         text
     }

@@ -8,6 +8,8 @@
 
 #[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
 mod cut;
+#[path = "../../../../agent-storage-fs/tests/disk/fault.rs"]
+mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
 mod model;
 mod script;
@@ -83,7 +85,7 @@ async fn cut(life: &Life) -> (usize, usize) {
 async fn o02_x02_with_full_syncs_the_power_may_go_at_any_moment() {
     let life = lived(Sync::Full).await;
     let (disks, lost) = cut(&life).await;
-    println!("power sync=full: {} moments, {disks} disks, {lost} losses", life.trace.moments().len());
+    println!("proof: {disks} SQLite files after the loss of power, sync=full");
     assert!(disks > 500, "only {disks} disks");
     assert_eq!(lost, 0);
 }
@@ -93,7 +95,8 @@ async fn o02_x02_with_full_syncs_the_power_may_go_at_any_moment() {
 async fn o02_x02_with_normal_syncs_the_power_takes_commits_and_damages_nothing() {
     let life = lived(Sync::Normal).await;
     let (disks, lost) = cut(&life).await;
-    println!("power sync=normal: {} moments, {disks} disks, {lost} losses", life.trace.moments().len());
+    println!("proof: {disks} SQLite files after the loss of power, sync=normal");
+    println!("proof: {lost} of these that lost a commit, as they must be able to");
     assert!(lost > 100, "only {lost} losses were seen");
 }
 
