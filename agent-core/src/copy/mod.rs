@@ -34,8 +34,9 @@
 //! - Bindings, last: so that no device comes to a workspace that is not there yet.
 //!
 //! Leases are not: the record of a session that was running says so, as its log does, and there is no sign of life of its
-//! holder in the target, so that the next who asks takes over. What a store derives it makes anew. Areas of a workspace
-//! (`mcp/`, `skills/`, `memory/`) belong to the host and are not copied.
+//! holder in the target, so that the next who asks takes over. What a store derives it makes anew. The areas of workspaces
+//! ([`WorkspaceBlobs`](crate::holdings::WorkspaceBlobs)) lie on shelves; the folders `mcp/`, `skills/` and `memory/` that the
+//! file store makes belong to the host and are not copied.
 //!
 //! # What is promised
 //!

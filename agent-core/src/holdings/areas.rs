@@ -37,14 +37,20 @@ impl Area {
 
     /// The name of the document that lies under `path`.
     fn document(self, path: &str) -> Result<String> {
-        let is_step = |step: &str| !matches!(step, "" | "." | "..") && !step.contains('\\');
-        if path.split('/').all(is_step) {
-            return Ok(format!("{self}/{path}"));
-        }
-        Err(Error::invalid(format!(
-            "{path:?} is no path in an area: give names with / between them, without . and .. and empty ones"
-        )))
+        check_path(path)?;
+        Ok(format!("{self}/{path}"))
     }
+}
+
+/// Checks that a path leads nowhere but down.
+pub(super) fn check_path(path: &str) -> Result<()> {
+    let is_step = |step: &str| !matches!(step, "" | "." | "..") && !step.contains('\\');
+    if path.split('/').all(is_step) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{path:?} is no path in an area: give names with / between them, without . and .. and empty ones"
+    )))
 }
 
 impl fmt::Display for Area {

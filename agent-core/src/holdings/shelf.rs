@@ -7,6 +7,7 @@ use uuid::Builder;
 
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
+use crate::holdings::WorkspaceArea;
 use crate::id::{SessionId, WorkspaceId, check_text};
 use crate::session::{Commit, Expect, NewSession, Patch, Session, SessionStore, SessionStoreExt, Trigger};
 
@@ -47,6 +48,14 @@ pub enum Shelf {
         /// The agent.
         agent: String,
     },
+    /// An area of a workspace.
+    #[non_exhaustive]
+    Area {
+        /// The workspace.
+        workspace: WorkspaceId,
+        /// The area.
+        area: WorkspaceArea,
+    },
 }
 
 impl Shelf {
@@ -72,13 +81,19 @@ impl Shelf {
         Self::Agent { workspace, agent: agent.into() }
     }
 
+    /// The shelf of an area of a workspace.
+    pub const fn area(workspace: WorkspaceId, area: WorkspaceArea) -> Self {
+        Self::Area { workspace, area }
+    }
+
     /// The workspace in which it lies, and with which it is deleted.
     pub const fn workspace(&self) -> WorkspaceId {
         match self {
             Self::Tenant => WorkspaceId::DEFAULT,
             Self::Project { workspace, .. }
             | Self::Objective { workspace, .. }
-            | Self::Agent { workspace, .. } => *workspace,
+            | Self::Agent { workspace, .. }
+            | Self::Area { workspace, .. } => *workspace,
         }
     }
 
@@ -88,6 +103,7 @@ impl Shelf {
             Self::Project { project, .. } => ("project", [project, ""]),
             Self::Objective { project, objective, .. } => ("objective", [project, objective]),
             Self::Agent { agent, .. } => ("agent", [agent, ""]),
+            Self::Area { area, .. } => ("area", [area.as_str(), ""]),
         }
     }
 

@@ -65,3 +65,31 @@ fn a08_gc_from_the_command_line() {
         site.fails(&["workspace", "gc", "--max-age", "soon"], 2, "--help");
     }
 }
+
+/// A13: files are put into the areas of a workspace, listed, given back byte for byte and deleted, each by another process.
+#[test]
+fn a13_areas_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let home = site.ok(&["workspace", "create", "--name", "home"]);
+        let (home, file) = (home.trim(), site.path().join("any.bin"));
+        let any: Vec<u8> = (0..=255).collect();
+        std::fs::write(&file, &any).unwrap();
+        let file = file.to_str().unwrap();
+        assert_eq!(site.json(&["area", "list", home, "skills"]), json!({"items": []}));
+        assert!(site.ok(&["area", "put", home, "skills", "a/b", file]).contains("version 1"));
+        let again = site.json(&["area", "put", home, "skills", "a/b", file]);
+        assert_eq!(again, json!({"name": "a/b", "revision": 2}));
+        assert_eq!(site.ok(&["area", "list", home, "skills"]), "NAME\na/b\n");
+        let got = site.command(&["area", "get", home, "skills", "a/b"]).output().unwrap();
+        assert!(got.stdout == any, "{kind}");
+        site.fails(&["area", "get", home, "memory", "a/b"], 3, "has no \"a/b\"");
+        site.fails(&["area", "put", home, "skills", "../b", file], 1, "no path");
+        site.fails(&["area", "put", home, "skills", "b", "nowhere"], 3, "nowhere");
+        site.fails(&["area", "put", NOBODY, "skills", "b", file], 3, "does not exist");
+        site.fails(&["area", "list", NOBODY, "skills"], 3, "does not exist");
+        site.fails(&["area", "list", home, "cellar"], 2, "mcp, skills, memory");
+        assert!(site.ok(&["area", "delete", home, "skills", "a/b"]).contains("deleted a/b"));
+        site.fails(&["area", "delete", home, "skills", "a/b"], 3, "has no");
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod areas;
 #[path = "../common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "a part of it is used here")]

@@ -1,5 +1,6 @@
 //! The commands of the command line: one room for each noun.
 
+mod area;
 mod config;
 mod copy;
 mod device;
@@ -28,6 +29,9 @@ pub(crate) enum Command {
     /// Sessions: list, show, export, import, fork, salvage, delete
     #[command(subcommand)]
     Session(session::Command),
+    /// What all sessions of a workspace share, in its areas mcp, skills and memory: list, get, put, delete
+    #[command(subcommand)]
+    Area(area::Command),
     /// Devices, and the workspaces that they are bound to
     #[command(subcommand)]
     Device(device::Command),
@@ -136,6 +140,7 @@ async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
     match command {
         Command::Workspace(command) => command.run(&site).await,
         Command::Session(command) => command.run(&site).await,
+        Command::Area(command) => command.run(&site).await,
         Command::Device(command) => command.run(&site).await,
         Command::Config(command) => command.run(&site).await,
         Command::Verify => verify::run(&site).await,

@@ -85,11 +85,16 @@ pub(crate) fn line(text: &str) {
     put(&format!("{}\n", visible(text)));
 }
 
-/// Bytes for whoever reads them, as they are.
+/// Text for whoever reads it, as it is.
 pub(crate) fn put(text: &str) {
+    put_bytes(text.as_bytes());
+}
+
+/// Bytes that need not be text.
+pub(crate) fn put_bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
     // Who does not read any longer, as `head`, has seen enough.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
 /// What could not be read, as JSON.
