@@ -18,7 +18,7 @@ use agent_core::{
     Effects, Event, NewEvent, NewSession, Reason, Seq, SessionId, SessionState, SessionStoreExt, ToolOutcome,
     TriggerKind, WorkspaceId,
 };
-use common::{Chat, Dice, check, found, storage};
+use common::{Chat, Dice, check, found, homes, storage};
 use futures::TryStreamExt;
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -27,128 +27,134 @@ use tokio::time::sleep;
 /// closed when the next one begins; nothing is doubled.
 #[tokio::test]
 async fn a29_o27_killed_while_an_answer_streams() {
-    let folder = tempfile::tempdir().unwrap();
-    let long = (0..200).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
-    let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "20"]);
-    chat.say(&long);
-    chat.out.wait_for("word5 ");
-    chat.kill();
-    assert!(!chat.out.text().contains("word199"), "it was killed while it streamed");
+    for folder in homes() {
+        let long = (0..200).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
+        let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "20"]);
+        chat.say(&long);
+        chat.out.wait_for("word5 ");
+        chat.kill();
+        assert!(!chat.out.text().contains("word199"), "it was killed while it streamed");
 
-    let left = found(folder.path()).await;
-    assert_eq!(left.said(), [long.as_str()]);
-    assert_eq!(left.answered(), [""; 0]);
-    assert_eq!(left.session.status.state, SessionState::Running, "nobody has cleaned up yet");
+        let left = found(folder.path()).await;
+        assert_eq!(left.said(), [long.as_str()]);
+        assert_eq!(left.answered(), [""; 0]);
+        assert_eq!(left.session.status.state, SessionState::Running, "nobody has cleaned up yet");
 
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.err.wait_for("An answer was cut short");
-    assert_eq!(found(folder.path()).await.events, left.events, "opening it starts and writes nothing");
-    chat.say("and now?");
-    assert_eq!(chat.finish(), 0);
-    assert_eq!(String::from_utf8(chat.out.all()).unwrap(), "and now?\n");
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.err.wait_for("An answer was cut short");
+        assert_eq!(found(folder.path()).await.events, left.events, "opening it starts and writes nothing");
+        chat.say("and now?");
+        assert_eq!(chat.finish(), 0);
+        assert_eq!(String::from_utf8(chat.out.all()).unwrap(), "and now?\n");
 
-    let after = found(folder.path()).await;
-    assert_eq!(after.events[..left.events.len()], left.events, "what was there is there");
-    assert_eq!(after.said(), [long.as_str(), "and now?"]);
-    assert_eq!(after.answered(), ["and now?"]);
-    assert_eq!(after.take_overs().len(), 1, "the broken run is closed once");
-    assert_eq!(after.triggers(TriggerKind::BeginRun).len(), 2);
-    assert_eq!(after.session.epoch.get(), 2);
-    assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        let after = found(folder.path()).await;
+        assert_eq!(after.events[..left.events.len()], left.events, "what was there is there");
+        assert_eq!(after.said(), [long.as_str(), "and now?"]);
+        assert_eq!(after.answered(), ["and now?"]);
+        assert_eq!(after.take_overs().len(), 1, "the broken run is closed once");
+        assert_eq!(after.triggers(TriggerKind::BeginRun).len(), 2);
+        assert_eq!(after.session.epoch.get(), 2);
+        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+    }
 }
 
 /// O02, O27, R10: a chat is killed while a tool runs. The call gets one result, which says that nobody knows.
 #[tokio::test]
 async fn o27_killed_while_a_tool_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("!sleep 600");
-    chat.err.wait_for("[sleep");
-    chat.kill();
-    assert_eq!(found(folder.path()).await.outcomes(), []);
+    for folder in homes() {
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.say("!sleep 600");
+        chat.err.wait_for("[sleep");
+        chat.kill();
+        assert_eq!(found(folder.path()).await.outcomes(), []);
 
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("!time");
-    assert_eq!(chat.finish(), 0);
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.say("!time");
+        assert_eq!(chat.finish(), 0);
 
-    let after = found(folder.path()).await;
-    assert_eq!(after.outcomes(), [ToolOutcome::Interrupted, ToolOutcome::Ok]);
-    assert_eq!(after.said(), ["!sleep 600", "!time"]);
-    assert_eq!(after.session.status.reason, Reason::EndTurn);
+        let after = found(folder.path()).await;
+        assert_eq!(after.outcomes(), [ToolOutcome::Interrupted, ToolOutcome::Ok]);
+        assert_eq!(after.said(), ["!sleep 600", "!time"]);
+        assert_eq!(after.session.status.reason, Reason::EndTurn);
+    }
 }
 
 /// R10: what was cut short is also answered without a new message.
 #[tokio::test]
 async fn r10_what_was_cut_short_is_answered_on_a_wake() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1000"]);
-    chat.say("one two three");
-    chat.out.wait_for("one");
-    chat.kill();
+    for folder in homes() {
+        let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1000"]);
+        chat.say("one two three");
+        chat.out.wait_for("one");
+        chat.kill();
 
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("/wake");
-    chat.say("/wake");
-    assert_eq!(chat.finish(), 0);
-    let after = found(folder.path()).await;
-    assert_eq!(
-        (after.said(), after.answered()),
-        (vec!["one two three".into()], vec!["one two three".into()])
-    );
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.say("/wake");
+        chat.say("/wake");
+        assert_eq!(chat.finish(), 0);
+        let after = found(folder.path()).await;
+        assert_eq!(
+            (after.said(), after.answered()),
+            (vec!["one two three".into()], vec!["one two three".into()])
+        );
+    }
 }
 
 /// A38: a program that is told to end closes its run first, and says by which signal it ended.
 #[tokio::test]
 async fn a38_a_program_that_is_told_to_end_closes_its_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("!sleep 600");
-    chat.err.wait_for("[sleep");
-    chat.signal(Signal::TERM);
-    assert_eq!(chat.wait(), 143);
-    let after = found(folder.path()).await;
-    assert_eq!(after.outcomes(), [ToolOutcome::Interrupted]);
-    assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
-    assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+    for folder in homes() {
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.say("!sleep 600");
+        chat.err.wait_for("[sleep");
+        chat.signal(Signal::TERM);
+        assert_eq!(chat.wait(), 143);
+        let after = found(folder.path()).await;
+        assert_eq!(after.outcomes(), [ToolOutcome::Interrupted]);
+        assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
+        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
 
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.err.wait_for("data in ");
-    chat.signal(Signal::INT);
-    assert_eq!(chat.wait(), 130, "at the prompt, Ctrl-C ends it");
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.err.wait_for("data in ");
+        chat.signal(Signal::INT);
+        assert_eq!(chat.wait(), 130, "at the prompt, Ctrl-C ends it");
+    }
 }
 
 /// A22, O02, X02: chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the
 /// order is that in which it was said.
 #[tokio::test]
 async fn x02_chats_killed_at_random_moments() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut dice = Dice::new();
-    let (mut sent, mut answered) = (Vec::new(), HashSet::new());
-    for round in 0..15 {
-        let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1"]);
-        let lines: Vec<_> = (0..4).map(|n| format!("round{round} message{n} and some more words")).collect();
-        for line in &lines {
-            chat.say(line);
-            chat.say("!sleep 0.005");
+    for folder in homes() {
+        let mut dice = Dice::new();
+        let (mut sent, mut answered) = (Vec::new(), HashSet::new());
+        for round in 0..15 {
+            let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1"]);
+            let lines: Vec<_> =
+                (0..4).map(|n| format!("round{round} message{n} and some more words")).collect();
+            for line in &lines {
+                chat.say(line);
+                chat.say("!sleep 0.005");
+            }
+            sleep(Duration::from_millis(dice.below(250))).await;
+            chat.kill();
+            let out = String::from_utf8(chat.out.all()).unwrap();
+            answered.extend(lines.iter().filter(|line| out.contains(*line)).cloned());
+            sent.extend(lines);
         }
-        sleep(Duration::from_millis(dice.below(250))).await;
-        chat.kill();
-        let out = String::from_utf8(chat.out.all()).unwrap();
-        answered.extend(lines.iter().filter(|line| out.contains(*line)).cloned());
-        sent.extend(lines);
-    }
-    let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("the last");
-    assert_eq!(chat.finish(), 0);
+        let mut chat = Chat::start(folder.path(), &[]);
+        chat.say("the last");
+        assert_eq!(chat.finish(), 0);
 
-    let after = found(folder.path()).await;
-    let said: Vec<_> = after.said().into_iter().filter(|text| text.starts_with("round")).collect();
-    let in_order: Vec<_> = sent.iter().filter(|text| said.contains(text)).cloned().collect();
-    assert_eq!(said, in_order, "in order, and nothing twice");
-    for text in &answered {
-        assert!(said.contains(text), "{text} was answered, and is not there");
+        let after = found(folder.path()).await;
+        let said: Vec<_> = after.said().into_iter().filter(|text| text.starts_with("round")).collect();
+        let in_order: Vec<_> = sent.iter().filter(|text| said.contains(text)).cloned().collect();
+        assert_eq!(said, in_order, "in order, and nothing twice");
+        for text in &answered {
+            assert!(said.contains(text), "{text} was answered, and is not there");
+        }
+        assert_eq!(after.session.pending, 0);
     }
-    assert_eq!(after.session.pending, 0);
 }
 
 const WRITER: &str = "AGENT_TEST_WRITER";
@@ -174,48 +180,49 @@ async fn writer() {
 /// not acknowledged, at most one commit.
 #[tokio::test]
 async fn o02_x02_fifty_kills_lose_nothing_acknowledged() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut dice, effects) = (Dice::new(), Effects::default());
-    let sessions = storage(folder.path()).await.sessions;
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = sessions.create(&effects, new).await.unwrap();
-    let (mut head, mut acknowledged) = (session.head, 0);
-    for round in 0..50 {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "writer", "--nocapture"]);
-        command.env(WRITER, format!("{}|{}|{round}", folder.path().display(), session.id));
-        let mut writer = Chat::spawn(command);
-        writer.out.wait_for("acknowledged 0 ");
-        sleep(Duration::from_millis(dice.below(60))).await;
-        writer.kill();
-
-        let out = String::from_utf8(writer.out.all()).unwrap();
-        // The last line may be cut; it was not acknowledged then.
-        let whole = &out[..out.rfind('\n').unwrap()];
-        let acks: Vec<_> = whole.lines().filter_map(|line| line.split("acknowledged ").nth(1)).collect();
-        let (last, last_seq) = acks.last().unwrap().split_once(' ').unwrap();
-        let (last, last_seq): (u64, u64) = (last.parse().unwrap(), last_seq.parse().unwrap());
-
-        // Read by a store that has just been opened, as after a restart.
+    for folder in homes() {
+        let (mut dice, effects) = (Dice::new(), Effects::default());
         let sessions = storage(folder.path()).await.sessions;
-        let events: Vec<_> = sessions.events(session.id, head).try_collect().await.unwrap();
-        let commits: Vec<_> = events.chunk_by(|a, b| a.commit == b.commit).collect();
-        for (n, commit) in (0u64..).zip(&commits) {
-            let texts: Vec<_> = commit.iter().map(text).collect();
-            let expected: Vec<_> = (0..n % 5 + 1).map(|part| format!("{round}.{n}.{part}")).collect();
-            assert_eq!(texts, expected, "each commit whole, once, and in order");
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let session = sessions.create(&effects, new).await.unwrap();
+        let (mut head, mut acknowledged) = (session.head, 0);
+        for round in 0..50 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "writer", "--nocapture"]);
+            command.env(WRITER, format!("{}|{}|{round}", folder.path().display(), session.id));
+            let mut writer = Chat::spawn(command);
+            writer.out.wait_for("acknowledged 0 ");
+            sleep(Duration::from_millis(dice.below(60))).await;
+            writer.kill();
+
+            let out = String::from_utf8(writer.out.all()).unwrap();
+            // The last line may be cut; it was not acknowledged then.
+            let whole = &out[..out.rfind('\n').unwrap()];
+            let acks: Vec<_> = whole.lines().filter_map(|line| line.split("acknowledged ").nth(1)).collect();
+            let (last, last_seq) = acks.last().unwrap().split_once(' ').unwrap();
+            let (last, last_seq): (u64, u64) = (last.parse().unwrap(), last_seq.parse().unwrap());
+
+            // Read by a store that has just been opened, as after a restart.
+            let sessions = storage(folder.path()).await.sessions;
+            let events: Vec<_> = sessions.events(session.id, head).try_collect().await.unwrap();
+            let commits: Vec<_> = events.chunk_by(|a, b| a.commit == b.commit).collect();
+            for (n, commit) in (0u64..).zip(&commits) {
+                let texts: Vec<_> = commit.iter().map(text).collect();
+                let expected: Vec<_> = (0..n % 5 + 1).map(|part| format!("{round}.{n}.{part}")).collect();
+                assert_eq!(texts, expected, "each commit whole, once, and in order");
+            }
+            let surplus = commits.len() as u64 - (last + 1);
+            assert!(surplus <= 1, "{surplus} commits that were not acknowledged");
+            let stored = events.iter().find(|event| event.seq == Seq::new(last_seq));
+            assert!(stored.is_some(), "event {last_seq} was acknowledged, and is not there");
+            head = events.last().unwrap().seq;
+            acknowledged += last + 1;
         }
-        let surplus = commits.len() as u64 - (last + 1);
-        assert!(surplus <= 1, "{surplus} commits that were not acknowledged");
-        let stored = events.iter().find(|event| event.seq == Seq::new(last_seq));
-        assert!(stored.is_some(), "event {last_seq} was acknowledged, and is not there");
-        head = events.last().unwrap().seq;
-        acknowledged += last + 1;
+        println!("{acknowledged} commits were acknowledged");
+        let now = sessions.load(session.id).await.unwrap();
+        let events: Vec<_> = sessions.events(session.id, Seq::ZERO).try_collect().await.unwrap();
+        check(&now, &events);
     }
-    println!("{acknowledged} commits were acknowledged");
-    let now = sessions.load(session.id).await.unwrap();
-    let events: Vec<_> = sessions.events(session.id, Seq::ZERO).try_collect().await.unwrap();
-    check(&now, &events);
 }
 
 fn text(event: &Event) -> String {

@@ -6,168 +6,175 @@
 mod common;
 
 use agent_core::{Commit, Effects, ErrorKind, NewEvent, SessionState, TriggerKind};
-use common::{Chat, found, storage};
+use common::{Chat, found, homes, storage};
 use rustix::process::Signal;
 
-/// X03: each sees what the other says, and what the agent answers it.
+/// A29, A33, F17, X03: each sees what the other says, and what the agent answers it; in files and in one database file.
 #[tokio::test]
 async fn x03_each_sees_what_the_other_wrote() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
-    one.err.wait_for("data in ");
-    two.err.wait_for("data in ");
-    one.say("from one");
-    one.out.wait_for("from one\n");
-    two.err.wait_for("laptop: from one\n");
-    two.err.wait_for("agent: from one\n");
-    two.say("from two");
-    two.out.wait_for("from two\n");
-    one.err.wait_for("laptop: from two\n");
-    one.err.wait_for("agent: from two\n");
-    two.say("/history");
-    two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
-    assert_eq!((one.finish(), two.finish()), (0, 0));
-    assert!(!one.err.text().contains("laptop: from one"), "one's own is not shown twice");
-    assert_eq!(found(folder.path()).await.said(), ["from one", "from two"]);
+    for folder in homes() {
+        let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
+        one.err.wait_for("data in ");
+        two.err.wait_for("data in ");
+        one.say("from one");
+        one.out.wait_for("from one\n");
+        two.err.wait_for("laptop: from one\n");
+        two.err.wait_for("agent: from one\n");
+        two.say("from two");
+        two.out.wait_for("from two\n");
+        one.err.wait_for("laptop: from two\n");
+        one.err.wait_for("agent: from two\n");
+        two.say("/history");
+        two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
+        assert_eq!((one.finish(), two.finish()), (0, 0));
+        assert!(!one.err.text().contains("laptop: from one"), "one's own is not shown twice");
+        assert_eq!(found(folder.path()).await.said(), ["from one", "from two"]);
+    }
 }
 
 /// A18, X03: two chats that start at the same moment on nothing come to one workspace and one session.
 #[tokio::test]
 async fn a18_x03_first_starts_at_the_same_moment_meet() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut chats: Vec<_> = (0..4).map(|_| Chat::start(folder.path(), &[])).collect();
-    for (n, chat) in chats.iter_mut().enumerate() {
-        chat.say(&format!("hello {n}"));
+    for folder in homes() {
+        let mut chats: Vec<_> = (0..4).map(|_| Chat::start(folder.path(), &[])).collect();
+        for (n, chat) in chats.iter_mut().enumerate() {
+            chat.say(&format!("hello {n}"));
+        }
+        let codes: Vec<_> = chats.iter_mut().map(Chat::finish).collect();
+        assert_eq!(codes, [0; 4], "{}", chats.iter().map(|chat| chat.err.text()).collect::<String>());
+        let mut said = found(folder.path()).await.said();
+        said.sort();
+        assert_eq!(said, ["hello 0", "hello 1", "hello 2", "hello 3"]);
+        let workspaces =
+            storage(folder.path()).await.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap();
+        assert_eq!(workspaces.items.len(), 1);
     }
-    let codes: Vec<_> = chats.iter_mut().map(Chat::finish).collect();
-    assert_eq!(codes, [0; 4], "{}", chats.iter().map(|chat| chat.err.text()).collect::<String>());
-    let mut said = found(folder.path()).await.said();
-    said.sort();
-    assert_eq!(said, ["hello 0", "hello 1", "hello 2", "hello 3"]);
-    let workspaces =
-        storage(folder.path()).await.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap();
-    assert_eq!(workspaces.items.len(), 1);
 }
 
 /// A42, O12: while one answers, the other's text is stored and waits, the holder is named, and no second run starts. A
 /// holder that is killed is replaced at once: long before its lease has expired.
 #[tokio::test]
 async fn a42_o12_a_second_text_waits_and_takes_over_from_the_dead() {
-    let folder = tempfile::tempdir().unwrap();
-    let ten_minutes = ["--lease-ttl-ms", "600000"];
-    let mut one = Chat::start(folder.path(), &ten_minutes);
-    one.say("!sleep 600");
-    one.err.wait_for("[sleep");
-    let mut two = Chat::start(folder.path(), &ten_minutes);
-    two.say("from two");
-    two.err.wait_for("this is answered next");
-    assert!(two.err.text().contains(&format!("process {} is answering", one.id())), "{}", two.err.text());
+    for folder in homes() {
+        let ten_minutes = ["--lease-ttl-ms", "600000"];
+        let mut one = Chat::start(folder.path(), &ten_minutes);
+        one.say("!sleep 600");
+        one.err.wait_for("[sleep");
+        let mut two = Chat::start(folder.path(), &ten_minutes);
+        two.say("from two");
+        two.err.wait_for("this is answered next");
+        assert!(two.err.text().contains(&format!("process {} is answering", one.id())), "{}", two.err.text());
 
-    let meanwhile = found(folder.path()).await;
-    assert_eq!(meanwhile.said(), ["!sleep 600", "from two"]);
-    assert_eq!((meanwhile.session.status.state, meanwhile.session.pending), (SessionState::Running, 2));
-    assert_eq!(meanwhile.triggers(TriggerKind::BeginRun).len(), 1, "no second run");
+        let meanwhile = found(folder.path()).await;
+        assert_eq!(meanwhile.said(), ["!sleep 600", "from two"]);
+        assert_eq!((meanwhile.session.status.state, meanwhile.session.pending), (SessionState::Running, 2));
+        assert_eq!(meanwhile.triggers(TriggerKind::BeginRun).len(), 1, "no second run");
 
-    one.kill();
-    two.out.wait_for("from two\n");
-    assert_eq!(two.finish(), 0);
-    let after = found(folder.path()).await;
-    assert_eq!(after.take_overs().len(), 1);
-    assert_eq!(after.outcomes(), [agent_core::ToolOutcome::Interrupted]);
-    assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        one.kill();
+        two.out.wait_for("from two\n");
+        assert_eq!(two.finish(), 0);
+        let after = found(folder.path()).await;
+        assert_eq!(after.take_overs().len(), 1);
+        assert_eq!(after.outcomes(), [agent_core::ToolOutcome::Interrupted]);
+        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+    }
 }
 
 /// A42: the text that waited is answered when the holder has ended its run by itself.
 #[tokio::test]
 async fn a42_a_second_text_is_answered_when_the_first_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
-    one.say("!sleep 1");
-    one.err.wait_for("[sleep");
-    two.say("from two");
-    two.err.wait_for("this is answered next");
-    assert_eq!(two.finish(), 0);
-    assert_eq!(one.finish(), 0);
-    assert!(two.out.text().contains("from two\n"), "{}", two.out.text());
-    let after = found(folder.path()).await;
-    assert!(after.take_overs().is_empty());
-    assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+    for folder in homes() {
+        let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
+        one.say("!sleep 1");
+        one.err.wait_for("[sleep");
+        two.say("from two");
+        two.err.wait_for("this is answered next");
+        assert_eq!(two.finish(), 0);
+        assert_eq!(one.finish(), 0);
+        assert!(two.out.text().contains("from two\n"), "{}", two.out.text());
+        let after = found(folder.path()).await;
+        assert!(after.take_overs().is_empty());
+        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+    }
 }
 
 /// O12, O27, X02: a holder that hangs is replaced when its lease has run out without a sign of life. When it wakes up, it
 /// can write nothing more, says so, and goes on as any other.
 #[tokio::test]
 async fn o12_a_sleeper_is_replaced_and_fenced() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut one = Chat::start(folder.path(), &["--lease-ttl-ms", "1000"]);
-    one.say("!sleep 0.5");
-    one.err.wait_for("[sleep");
-    one.signal(Signal::STOP);
-    let before = found(folder.path()).await;
-    let lease = before.session.lease.clone().expect("it holds the lease");
+    for folder in homes() {
+        let mut one = Chat::start(folder.path(), &["--lease-ttl-ms", "1000"]);
+        one.say("!sleep 0.5");
+        one.err.wait_for("[sleep");
+        one.signal(Signal::STOP);
+        let before = found(folder.path()).await;
+        let lease = before.session.lease.clone().expect("it holds the lease");
 
-    let mut two = Chat::start(folder.path(), &[]);
-    two.say("from two");
-    two.err.wait_for("this is answered next");
-    two.out.wait_for("from two\n");
+        let mut two = Chat::start(folder.path(), &[]);
+        two.say("from two");
+        two.err.wait_for("this is answered next");
+        two.out.wait_for("from two\n");
 
-    one.signal(Signal::CONT);
-    one.err.wait_for("lease of epoch 1 has ended");
-    let sessions = storage(folder.path()).await.sessions;
-    let late = Commit::seal(&Effects::default(), before.session.id, before.session.head)
-        .fence(lease.run, lease.epoch)
-        .event(NewEvent::agent_message("late"));
-    let refused = sessions.commit(late).await.unwrap_err();
-    assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{refused:?}");
+        one.signal(Signal::CONT);
+        one.err.wait_for("lease of epoch 1 has ended");
+        let sessions = storage(folder.path()).await.sessions;
+        let late = Commit::seal(&Effects::default(), before.session.id, before.session.head)
+            .fence(lease.run, lease.epoch)
+            .event(NewEvent::agent_message("late"));
+        let refused = sessions.commit(late).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{refused:?}");
 
-    one.say("again");
-    one.out.wait_for("again\n");
-    assert_eq!(two.finish(), 0);
-    assert_eq!(one.finish(), 1, "it says that something failed");
-    let after = found(folder.path()).await;
-    let taken_over = after.take_overs();
-    assert_eq!(taken_over.len(), 1);
-    let late = after.events.iter().filter(|e| e.seq > taken_over[0].seq && e.run == Some(lease.run));
-    assert_eq!(late.count(), 0, "the sleeper wrote nothing more");
-    assert_eq!(after.answered(), ["from two", "again"]);
+        one.say("again");
+        one.out.wait_for("again\n");
+        assert_eq!(two.finish(), 0);
+        assert_eq!(one.finish(), 1, "it says that something failed");
+        let after = found(folder.path()).await;
+        let taken_over = after.take_overs();
+        assert_eq!(taken_over.len(), 1);
+        let late = after.events.iter().filter(|e| e.seq > taken_over[0].seq && e.run == Some(lease.run));
+        assert_eq!(late.count(), 0, "the sleeper wrote nothing more");
+        assert_eq!(after.answered(), ["from two", "again"]);
+    }
 }
 
 /// A38, O08: Ctrl-C ends the answer and not the program; what was said so far is kept.
 #[tokio::test]
 async fn a38_o08_ctrl_c_ends_the_answer_and_not_the_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "100"]);
-    chat.say(&"word ".repeat(600));
-    chat.out.wait_for("word word");
-    chat.signal(Signal::INT);
-    chat.err.wait_for("(interrupted)");
-    chat.say("next");
-    chat.out.wait_for("next");
-    assert_eq!(chat.finish(), 0);
-    let after = found(folder.path()).await;
-    assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
-    assert!(after.answered()[0].starts_with("word word"), "what was said is kept");
-    assert_eq!(after.answered()[1], "next");
+    for folder in homes() {
+        let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "100"]);
+        chat.say(&"word ".repeat(600));
+        chat.out.wait_for("word word");
+        chat.signal(Signal::INT);
+        chat.err.wait_for("(interrupted)");
+        chat.say("next");
+        chat.out.wait_for("next");
+        assert_eq!(chat.finish(), 0);
+        let after = found(folder.path()).await;
+        assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
+        assert!(after.answered()[0].starts_with("word word"), "what was said is kept");
+        assert_eq!(after.answered()[1], "next");
+    }
 }
 
 /// X03: what is said in a take-over is one's own, and not shown as another's.
 #[tokio::test]
 async fn x03_ones_own_text_is_not_shown_again_after_a_take_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut one = Chat::start(folder.path(), &[]);
-    one.say("first");
-    one.out.wait_for("first\n");
-    let mut two = Chat::start(folder.path(), &[]);
-    two.err.wait_for("data in ");
-    one.say("!sleep 600");
-    two.err.wait_for("laptop: !sleep 600\n");
-    one.kill();
-    two.say("mine");
-    two.out.wait_for("mine\n");
-    let mut three = Chat::start(folder.path(), &[]);
-    three.say("from three");
-    assert_eq!(three.finish(), 0);
-    two.err.wait_for("laptop: from three\n");
-    assert!(!two.err.text().contains("laptop: mine"), "{}", two.err.text());
-    assert_eq!(two.finish(), 0);
+    for folder in homes() {
+        let mut one = Chat::start(folder.path(), &[]);
+        one.say("first");
+        one.out.wait_for("first\n");
+        let mut two = Chat::start(folder.path(), &[]);
+        two.err.wait_for("data in ");
+        one.say("!sleep 600");
+        two.err.wait_for("laptop: !sleep 600\n");
+        one.kill();
+        two.say("mine");
+        two.out.wait_for("mine\n");
+        let mut three = Chat::start(folder.path(), &[]);
+        three.say("from three");
+        assert_eq!(three.finish(), 0);
+        two.err.wait_for("laptop: from three\n");
+        assert!(!two.err.text().contains("laptop: mine"), "{}", two.err.text());
+        assert_eq!(two.finish(), 0);
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -15,8 +15,10 @@ use agent_core::{
     TriggerKind,
 };
 use agent_storage_fs::FsConfig;
+use agent_storage_sqlite::SqliteStore;
 use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
@@ -99,7 +101,11 @@ impl Chat {
     /// A chat on the data in `folder`, as the device `laptop`.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
-        command.arg("--data-dir").arg(folder).args(["--device", "laptop"]).args(options);
+        match database(folder) {
+            Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
+            None => command.arg("--data-dir").arg(folder),
+        };
+        command.args(["--device", "laptop"]).args(options);
         Self::spawn(command)
     }
 
@@ -190,8 +196,21 @@ impl Dice {
     }
 }
 
+/// Two folders for data: one in files, one in a database file.
+pub(crate) fn homes() -> [TempDir; 2] {
+    [".files", ".sqlite"].map(|suffix| tempfile::Builder::new().suffix(suffix).tempdir().expect("a folder"))
+}
+
+/// The database file in a folder, where it is one for that.
+fn database(folder: &Path) -> Option<PathBuf> {
+    (folder.extension()? == "sqlite").then(|| folder.join("agent.db"))
+}
+
 /// The stores in `folder`, opened by the test itself.
 pub(crate) async fn storage(folder: &Path) -> Storage {
+    if let Some(path) = database(folder) {
+        return SqliteStore::open(path).await.expect("the store opens").into();
+    }
     FsConfig::new(folder).open().await.expect("the store opens").into()
 }
 
