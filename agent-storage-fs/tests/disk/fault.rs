@@ -66,9 +66,9 @@ impl Tally {
     }
 
     /// Says it, for `.ci/proof`.
-    pub(crate) fn say(&self) {
+    pub(crate) fn say_of(&self, whose: &str) {
         for (kind, count) in &self.0 {
-            println!("proof: {count} faults on files: {kind}");
+            println!("proof: {count} faults on {whose}: {kind}");
         }
     }
 }

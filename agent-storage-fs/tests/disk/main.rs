@@ -135,7 +135,7 @@ async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
         failed += 1;
         images += more;
     }
-    tally.say();
+    tally.say_of("files");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(failed > 100, "only {failed} calls failed");
 }
@@ -186,7 +186,7 @@ async fn x06_x02_any_two_calls_fail() {
             pairs += 1;
         }
     }
-    tally.say();
+    tally.say_of("files");
     println!("proof: {pairs} pairs of calls that fail");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(pairs > 1000, "only {pairs} pairs");
@@ -210,7 +210,7 @@ async fn x06_short_and_interrupted_calls_are_no_failures() {
         assert!(fired.len() > 10, "{fault:?}");
         let mut tally = Tally::default();
         tally.add(&fired);
-        tally.say();
+        tally.say_of("files");
         let trace = disk.trace();
         let last = *trace.moments().last().unwrap();
         cut(&script, &told, &trace, &[last], SUBSETS, &[]).await;
@@ -256,7 +256,7 @@ async fn o02_x02_x03_x06_any_steps_any_faults_any_cut() {
         let some: Vec<_> = moments.iter().rev().step_by(5).copied().collect();
         images += cut(&script, &told, &trace, &some, 8, &faults).await;
     }
-    tally.say();
+    tally.say_of("files");
     println!("proof: {scripts} random scripts on a disk that fails");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(images > 0);

@@ -13,6 +13,7 @@ mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
 mod model;
 mod script;
+mod strain;
 mod vfs;
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use model::{Disk, Moment, Trace};
 use script::{Seen, live, look};
 
 /// How many subsets of what was not synced are tried after each call, at most: `AGENT_STORAGE_POWER_SUBSETS=64`.
-fn most() -> usize {
+pub(crate) fn most() -> usize {
     std::env::var("AGENT_STORAGE_POWER_SUBSETS").map_or(4, |text| text.parse().unwrap())
 }
 
@@ -43,7 +44,7 @@ async fn lived(sync: Sync) -> Life {
 }
 
 /// Writes what is left of a disk into a folder.
-fn write(disk: &Disk, folder: &Path) {
+pub(crate) fn write(disk: &Disk, folder: &Path) {
     for (name, _) in disk.list(Path::new("/")).unwrap() {
         let file = disk.open(&Path::new("/").join(&name), OpenMode::Read).unwrap();
         let mut bytes = vec![0; usize::try_from(file.stat().unwrap().len).unwrap()];

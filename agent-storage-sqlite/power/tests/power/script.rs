@@ -16,9 +16,9 @@ use crate::model::Disk;
 /// All that a store shows, in words.
 pub(crate) type Seen = String;
 
-const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
 
-async fn open(path: &Path, sync: Sync) -> Result<SqliteStore> {
+pub(crate) async fn open(path: &Path, sync: Sync) -> Result<SqliteStore> {
     SqliteConfig::new(path)
         .with_sync(sync)
         .with_readers(1)
@@ -65,12 +65,15 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     life.acknowledged(&store).await;
     life.say(&store, first, &[700]).await;
 
-    // The last one that closes the file moves the log into it, and removes the log.
+    // The last one that closes the file moves the log into it, and removes the log. The store's threads may close it at
+    // the same moment, so that none of them is the last.
     drop(store);
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     while Path::new(&log).exists() {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        let last = Connection::open(path).unwrap();
+        last.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
     }
     let store = open(path, sync).await.unwrap();
     life.say(&store, first, &[60]).await;

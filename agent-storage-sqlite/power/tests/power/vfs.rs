@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
@@ -142,11 +143,20 @@ unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_folde
     done
 }
 
-/// Notes a call on an open file, where the folder is one of those.
-fn noted(file: *mut sqlite3_file, call: impl FnOnce(&mut Noted)) {
-    if let Some(noted) = FILES.lock().unwrap().get_or_insert_default().get_mut(&(file as usize)) {
-        call(noted);
-    }
+/// Notes a call on an open file, where the folder is one of those. Where the disk has it fail, returns what SQLite's own
+/// file system makes of that: only of a write it says that there is no space.
+fn noted(
+    file: *mut sqlite3_file,
+    failed: c_int,
+    call: impl FnOnce(&mut Noted) -> io::Result<()>,
+) -> Option<c_int> {
+    let mut files = FILES.lock().unwrap();
+    let error = call(files.get_or_insert_default().get_mut(&(file as usize))?).err()?;
+    Some(if failed == ffi::SQLITE_IOERR_WRITE && error.kind() == io::ErrorKind::StorageFull {
+        ffi::SQLITE_FULL
+    } else {
+        failed
+    })
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
@@ -163,26 +173,35 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite hands over `count` bytes.
     let taken = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(count).unwrap()) };
-    noted(file, |noted| {
-        let count = noted.file.write_at(taken, u64::try_from(offset).unwrap()).unwrap();
+    let failed = noted(file, ffi::SQLITE_IOERR_WRITE, |noted| {
+        let count = noted.file.write_at(taken, u64::try_from(offset).unwrap())?;
         assert_eq!(count, taken.len());
+        Ok(())
     });
+    if let Some(failed) = failed {
+        return failed;
+    }
     // SAFETY: The file is open; the arguments are handed on as they came.
     unsafe { real(file).xWrite.unwrap()(file, bytes, count, offset) }
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
-    noted(file, |noted| noted.file.truncate(u64::try_from(len).unwrap()).unwrap());
+    let failed =
+        noted(file, ffi::SQLITE_IOERR_TRUNCATE, |noted| noted.file.truncate(u64::try_from(len).unwrap()));
+    if let Some(failed) = failed {
+        return failed;
+    }
     // SAFETY: The file is open; the arguments are handed on as they came.
     unsafe { real(file).xTruncate.unwrap()(file, len) }
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
-    noted(file, |noted| {
-        noted.file.sync().unwrap();
+    let failed = noted(file, ffi::SQLITE_IOERR_FSYNC, |noted| {
+        noted.file.sync()?;
         if std::mem::take(&mut noted.sync_folder) {
-            noted.disk.sync_dir(Path::new("/")).unwrap();
+            noted.disk.sync_dir(Path::new("/"))?;
         }
+        Ok(())
     });
-    ffi::SQLITE_OK
+    failed.unwrap_or(ffi::SQLITE_OK)
 }
