@@ -281,16 +281,21 @@ impl Documents {
     }
 
     async fn at(&self, session: &Session, seq: Seq) -> Result<Document> {
-        let before = Seq::new(seq.get().saturating_sub(1));
-        let page = self.sessions.history_of(session, ReadEvents::first(1).after(before)).await?;
-        let event = page.events.into_iter().next().filter(|event| event.seq == seq);
-        event.and_then(Document::of).ok_or_else(|| {
-            Error::corrupt(format!("session {}: event {seq} is no version of a document", self.session))
-        })
+        Document::at(&*self.sessions, session, seq).await
     }
 }
 
 impl Document {
+    /// The version that an event of a session's history holds.
+    pub(crate) async fn at<S: SessionStore + ?Sized>(store: &S, session: &Session, seq: Seq) -> Result<Self> {
+        let before = Seq::new(seq.get().saturating_sub(1));
+        let page = store.history_of(session, ReadEvents::first(1).after(before)).await?;
+        let event = page.events.into_iter().next().filter(|event| event.seq == seq);
+        event.and_then(Self::of).ok_or_else(|| {
+            Error::corrupt(format!("session {}: event {seq} is no version of a document", session.id))
+        })
+    }
+
     fn of(event: Event) -> Option<Self> {
         let Ok(Body::SessionDocumentWritten(written)) = event.body() else { return None };
         Some(Self {

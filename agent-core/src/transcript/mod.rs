@@ -6,6 +6,7 @@ pub mod manifest;
 pub mod markdown;
 #[cfg(feature = "runtime")]
 mod model_context;
+pub mod state;
 
 #[cfg(feature = "runtime")]
 pub use assemble::{ModelMessage, ModelToolResult};
@@ -17,3 +18,4 @@ pub use markdown::{
     Frontmatter, Mark, ParsedTranscript, Seal, Speaker, Transcript, TranscriptForm, TranscriptMessage,
     TranscriptWriter,
 };
+pub use state::{RuntimeState, StatePayload, StateText};

@@ -56,6 +56,8 @@ mod lines;
 mod read;
 mod write;
 
+use serde::{Deserialize, Serialize};
+
 use crate::effects::Timestamp;
 use crate::id::{CommitId, Seq, SessionId};
 use crate::session::{Body, Message, NewEvent, SystemMessage};
@@ -67,7 +69,8 @@ pub use write::{Seal, TranscriptWriter};
 pub const TRANSCRIPT_FORMAT: u64 = 2;
 
 /// Who says something in a transcript.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Speaker {
     /// A person.
