@@ -329,7 +329,7 @@ async fn n15_f22_a_session_leads_to_its_runs_and_what_they_made() {
         assert!(other.is_err(), "the default workspace was not made yet");
         let workspace = chat.snapshot().workspace;
         let other = runtime.new_session(workspace, &Patch::new()).await.unwrap();
-        let mut runs = Vec::new();
+        let (mut runs, began) = (Vec::new(), effects.now());
         for text in ["tool", "one", "tool"] {
             runs.push(say(&chat, text).await.run.unwrap());
             say(&other, "tool").await;
@@ -347,6 +347,7 @@ async fn n15_f22_a_session_leads_to_its_runs_and_what_they_made() {
             (made.artifact.path.as_str(), made.artifact.hash.as_deref()),
             ("artifacts/report.md", Some("sha256:00"))
         );
+        assert!((began..=effects.now()).contains(&made.at), "{}: {made:?}", site.name);
         let entry = view.run(runs[0]).await.unwrap();
         assert!(made.seq > entry.first && made.seq < entry.last.unwrap(), "{}", site.name);
         let (mut paths, mut before) = (Vec::new(), None);
