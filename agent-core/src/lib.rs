@@ -5,6 +5,7 @@
 //! [`WorkspaceStore`], [`SessionStore`] and [`BindingStore`]; hosts hold a [`Storage`], or build an
 //! `AgentRuntime` on it.
 
+pub mod audit;
 pub mod binding;
 pub mod configuration;
 pub mod copy;
@@ -32,6 +33,7 @@ pub mod workspace;
 
 pub use async_trait::async_trait;
 
+pub use audit::{Audit, AuditEntry, AuditPage};
 pub use binding::{Binding, BindingQuery, BindingStore};
 pub use effects::{Clock, Effects, Random, Timestamp};
 pub use error::{Error, ErrorKind, Result, WriteOutcome};
@@ -59,11 +61,11 @@ pub use session::{
     Access, ActionId, ActionKind, Actor, Artifact, Attributes, Body, CallId, Capabilities, Commit, Committed,
     Consistency, Cost, Counts, Decision, DocumentHead, DocumentWritten, Durability, Event, EventPage,
     EventType, Expect, ExternalHandle, Failure, Keep, Labels, Learning, LearningKind, Lease, LeaseRequest,
-    Lineage, Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Origin, Patch,
-    PendingAction, Pulse, Purge, Purged, ReadEvents, Reason, References, Resource, Role, RunEnd, RunUsage,
-    Scope, Session, SessionQuery, SessionState, SessionStore, SessionStoreExt, SessionSummary, SpanId,
-    Status, Step, SystemMessage, Title, ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger,
-    TriggerKind, Usage, UsageTotals, Wake, WakeCancelled,
+    Lineage, Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Operation,
+    OperationNoted, OperationOutcome, Origin, Patch, PendingAction, Pulse, Purge, Purged, ReadEvents, Reason,
+    References, Resource, Role, RunEnd, RunUsage, Scope, Session, SessionQuery, SessionState, SessionStore,
+    SessionStoreExt, SessionSummary, SpanId, Status, Step, SystemMessage, Title, ToolConfirmation,
+    ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Usage, UsageTotals, Wake, WakeCancelled,
 };
 pub use storage::{Storage, Tenants};
 pub use workspace::{

@@ -53,6 +53,28 @@ fn n02_r22_o17_golden_sharing() {
     check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
 }
 
+/// R21: what was to be done to a workspace, a device and a session, and what became of it.
+#[test]
+fn r21_golden_operations() {
+    let mut driver = Driver::created();
+    let workspace = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
+    let created = OperationNoted::new(Operation::CreateWorkspace).workspace(workspace);
+    let bound = OperationNoted::new(Operation::BindDevice).device(&"phone, 안녕".parse().unwrap());
+    let bound = bound.workspace(workspace);
+    let purged = OperationNoted::new(Operation::PurgeSession).session(driver.id);
+    for (noted, outcome, error) in [
+        (created, OperationOutcome::Done, None),
+        (bound, OperationOutcome::Failed, Some("deleted")),
+        (purged, OperationOutcome::Unknown, Some("unavailable")),
+    ] {
+        let note = |noted| NewEvent::of(&Body::SessionOperationNoted(noted)).with_actor(Actor::USER);
+        driver.event(note(noted.clone())).unwrap();
+        let begun = driver.now().head;
+        driver.event(note(noted.ended(begun, outcome, error))).unwrap();
+    }
+    check(&driver, include_str!("golden/operations.jsonl"), include_str!("golden/operations.session.json"));
+}
+
 /// O26, O25: versions of documents, and what the record keeps of them.
 #[test]
 fn o26_golden_documents() {

@@ -22,6 +22,8 @@ use crate::session::{Commit, Expect, NewSession, Patch, Session, SessionStore, S
 pub enum Shelf {
     /// All sessions of the store's tenant. It lies in the workspace `default`.
     Tenant,
+    /// The [audit](crate::audit) of the store's tenant. It lies in the workspace `default`.
+    Audit,
     /// The sessions of a workspace whose label `project` is this.
     #[non_exhaustive]
     Project {
@@ -89,7 +91,7 @@ impl Shelf {
     /// The workspace in which it lies, and with which it is deleted.
     pub const fn workspace(&self) -> WorkspaceId {
         match self {
-            Self::Tenant => WorkspaceId::DEFAULT,
+            Self::Tenant | Self::Audit => WorkspaceId::DEFAULT,
             Self::Project { workspace, .. }
             | Self::Objective { workspace, .. }
             | Self::Agent { workspace, .. }
@@ -100,6 +102,7 @@ impl Shelf {
     fn parts(&self) -> (&'static str, [&str; 2]) {
         match self {
             Self::Tenant => ("tenant", ["", ""]),
+            Self::Audit => ("audit", ["", ""]),
             Self::Project { project, .. } => ("project", [project, ""]),
             Self::Objective { project, objective, .. } => ("objective", [project, objective]),
             Self::Agent { agent, .. } => ("agent", [agent, ""]),
@@ -128,7 +131,7 @@ impl Shelf {
         for name in names.iter().filter(|name| !name.is_empty()) {
             check_text(kind, name, 200)?;
         }
-        if kind != "tenant" && names[0].is_empty() {
+        if !matches!(self, Self::Tenant | Self::Audit) && names[0].is_empty() {
             return Err(Error::invalid(format!("the name of the {kind} is empty")));
         }
         Ok([kind, names[0], names[1]].join("/").trim_end_matches('/').to_owned())

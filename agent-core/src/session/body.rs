@@ -10,6 +10,7 @@ use crate::session::document::DocumentWritten;
 use crate::session::event::EventType;
 use crate::session::learning::{Learning, LearningPromoted};
 use crate::session::ledger::{Artifact, RunUsage};
+use crate::session::operation::OperationNoted;
 use crate::session::record::{ActionId, CallId, Created, Patch, Reported, SpanId, Status, is_default};
 use crate::session::state::words;
 
@@ -61,6 +62,8 @@ pub enum Body {
     SessionLearningAdded(Learning),
     /// `session.learning_promoted`
     SessionLearningPromoted(LearningPromoted),
+    /// `session.operation_noted`
+    SessionOperationNoted(OperationNoted),
     /// `session.history_cleared`
     SessionHistoryCleared(Note),
     /// `session.compacted`
@@ -432,6 +435,7 @@ impl Body {
             "session.artifact_registered" => Self::SessionArtifactRegistered(data.to()?),
             "session.learning_added" => Self::SessionLearningAdded(data.to()?),
             "session.learning_promoted" => Self::SessionLearningPromoted(data.to()?),
+            "session.operation_noted" => Self::SessionOperationNoted(data.to()?),
             "session.history_cleared" => Self::SessionHistoryCleared(data.to()?),
             "session.compacted" => Self::SessionCompacted(data.to()?),
             "session.wake_scheduled" => Self::SessionWakeScheduled(data.to()?),
@@ -468,6 +472,7 @@ impl Body {
             Self::SessionArtifactRegistered(_) => EventType::SESSION_ARTIFACT_REGISTERED,
             Self::SessionLearningAdded(_) => EventType::SESSION_LEARNING_ADDED,
             Self::SessionLearningPromoted(_) => EventType::SESSION_LEARNING_PROMOTED,
+            Self::SessionOperationNoted(_) => EventType::SESSION_OPERATION_NOTED,
             Self::SessionHistoryCleared(_) => EventType::SESSION_HISTORY_CLEARED,
             Self::SessionCompacted(_) => EventType::SESSION_COMPACTED,
             Self::SessionWakeScheduled(_) => EventType::SESSION_WAKE_SCHEDULED,
@@ -501,6 +506,7 @@ impl Body {
             Self::SessionArtifactRegistered(body) => RawJson::of(body),
             Self::SessionLearningAdded(body) => RawJson::of(body),
             Self::SessionLearningPromoted(body) => RawJson::of(body),
+            Self::SessionOperationNoted(body) => RawJson::of(body),
             Self::SessionCompacted(body) => RawJson::of(body),
             Self::SessionWakeScheduled(body) => RawJson::of(body),
             Self::SessionWakeCancelled(body) => RawJson::of(body),
@@ -536,6 +542,7 @@ impl Body {
             Self::SessionRunUsage(used) => used.check(),
             Self::SessionLearningAdded(learning) => learning.check(),
             Self::SessionLearningPromoted(promoted) => promoted.check(),
+            Self::SessionOperationNoted(noted) => noted.check(),
             Self::SessionArtifactRegistered(artifact) => artifact.check(),
             _ => Ok(()),
         }

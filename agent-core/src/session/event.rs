@@ -77,6 +77,8 @@ impl EventType {
     pub const SESSION_LEARNING_ADDED: Self = Self::known("session.learning_added");
     /// A learning was taken into a document; on a shelf.
     pub const SESSION_LEARNING_PROMOTED: Self = Self::known("session.learning_promoted");
+    /// Something is about to be done to a workspace, a device or a session, or was; in the audit.
+    pub const SESSION_OPERATION_NOTED: Self = Self::known("session.operation_noted");
     /// The visible history starts anew after this.
     pub const SESSION_HISTORY_CLEARED: Self = Self::known("session.history_cleared");
     /// What a model is given starts with a summary from here on; the log stays as it is.

@@ -185,7 +185,8 @@ impl Session {
             | "session.child_idle"
             | "session.artifact_registered"
             | "session.learning_added"
-            | "session.learning_promoted" => {}
+            | "session.learning_promoted"
+            | "session.operation_noted" => {}
             newer if event.kind.is_of("session") => self.newer = Some(format!("event type {newer}")),
             _ => {}
         }

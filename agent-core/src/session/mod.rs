@@ -12,6 +12,7 @@ pub mod learning;
 pub mod ledger;
 pub mod lineage;
 pub mod mounts;
+pub mod operation;
 mod parts;
 pub mod plan;
 pub mod read;
@@ -40,6 +41,7 @@ pub use learning::{Learning, LearningKind, LearningPromoted};
 pub use ledger::{Artifact, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};
 pub use mounts::{Mount, MountOrigin, MountSet, Mounts, MountsPatch};
+pub use operation::{Operation, OperationNoted, OperationOutcome};
 pub use plan::{Plan, plan};
 pub use read::{EventPage, ReadEvents};
 pub use record::{

@@ -1,7 +1,10 @@
 //! What is stored comes back byte for byte: any text, any number, any type, any field; in the order of the sequence,
 //! whatever the clock says.
 
-use agent_core::session::{Interrupt, Learning, LearningKind, LearningPromoted, SpanCompleted, SpanStarted};
+use agent_core::session::{
+    Interrupt, Learning, LearningKind, LearningPromoted, Operation, OperationNoted, SpanCompleted,
+    SpanStarted,
+};
 use agent_core::{
     Access, ActionId, Actor, Artifact, Body, Commit, Cost, Decision, DocumentWritten, ErrorKind, Event,
     EventType, LeaseRequest, Message, NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role,
@@ -266,6 +269,7 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
         Body::SessionArtifactRegistered(Artifact::new("report.md").with_hash("sha256:00").by_run(run)),
         Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "test\r\nfirst").with_key("k")),
         Body::SessionLearningPromoted(LearningPromoted::new(session.head, "memory")),
+        Body::SessionOperationNoted(OperationNoted::new(Operation::PurgeSession).session(session.id)),
         Body::SessionDocumentWritten(DocumentWritten::after(None, "note", Some("x\u{0}\r\n".to_owned()))),
         Body::SessionChildCreated(agent_core::session::ChildCreated::new(session.id)),
         Body::SessionChildIdle(

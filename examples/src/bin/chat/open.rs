@@ -4,8 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use agent_core::{
-    AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, ReadEvents, SessionHandle,
-    SessionQuery,
+    Actor, AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, ReadEvents, Role,
+    SessionHandle, SessionQuery,
 };
 
 use crate::args::Args;
@@ -20,15 +20,11 @@ const LINES: usize = 200;
 
 /// Opens the stores, the agent and the session, and says where it all is.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Error>> {
-    let device = match &args.device {
-        Some(device) => device.clone(),
-        None => host_name()?,
-    };
+    let device = device(args)?;
     let address = stores::chosen(args)?;
-    let (storage, data) = (address.open().await?, address.shown());
     let effects = Effects::default();
-    // A device's name may be longer than a holder's.
-    let name = &device.as_str()[..device.as_str().floor_char_boundary(200)];
+    let (storage, data) = (address.open().await?.audited(&effects, actor(args)?), address.shown());
+    let name = short(&device);
     let mut config = Config::default().holder(format!("chat on {name}, process {}", std::process::id()));
     if let Some(ttl) = args.lease_ttl_ms {
         config = config.lease_ttl(ttl);
@@ -72,8 +68,23 @@ async fn own_lines(handle: &SessionHandle) -> agent_core::Result<Vec<String>> {
     Ok(page.events.iter().filter_map(|event| event.body().ok().and_then(text)).collect())
 }
 
+/// The device as which the program acts.
+pub(crate) fn device(args: &Args) -> agent_core::Result<DeviceId> {
+    args.device.clone().map_or_else(host_name, Ok)
+}
+
+/// Who does what is done from here.
+pub(crate) fn actor(args: &Args) -> agent_core::Result<Actor> {
+    Actor::named(Role::User, short(&device(args)?))
+}
+
+/// A device's name may be longer than that of a holder or an actor.
+fn short(device: &DeviceId) -> &str {
+    &device.as_str()[..device.as_str().floor_char_boundary(200)]
+}
+
 /// The host's name as a device; `cli` where it has none that will do.
-pub(crate) fn host_name() -> agent_core::Result<DeviceId> {
+fn host_name() -> agent_core::Result<DeviceId> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.parse().or_else(|_| "cli".parse())
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::output::line;
 use super::{Failure, Site};
-use crate::open::host_name;
+use crate::open::device;
 use crate::stores::config_file;
 
 /// The keys of providers, each in a variable of the environment. Their values are never shown.
@@ -80,13 +80,7 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
     }
     let bound = match workspace {
         Some(id) => Some(id),
-        None => {
-            let device = match &site.args.device {
-                Some(device) => device.clone(),
-                None => host_name()?,
-            };
-            site.storage.bindings.resolve(&device).await?
-        }
+        None => site.storage.bindings.resolve(&device(site.args)?).await?,
     };
     if let Some(id) = bound {
         let text = match site.storage.workspaces.load_config(id).await {

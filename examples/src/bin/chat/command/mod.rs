@@ -1,6 +1,7 @@
 //! The commands of the command line: one room for each noun.
 
 mod area;
+mod audit;
 mod config;
 mod copy;
 mod device;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Config(config::Command),
     /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
     Copy(copy::Copy),
+    /// Who did what, and when, to workspaces, devices and configuration; and which sessions were removed: the latest first
+    Audit(audit::Command),
     /// Look through everything that is stored, and name what is damaged
     Verify,
     /// Make anew what the store derives from the logs of its sessions: their records, and what lists show
@@ -109,8 +112,8 @@ pub(crate) struct Site<'a> {
 
 impl<'a> Site<'a> {
     async fn open(args: &'a Args) -> Result<Self, Failure> {
-        let storage = stores::chosen(args)?.open().await?;
         let effects = Effects::default();
+        let storage = stores::chosen(args)?.open().await?.audited(&effects, crate::open::actor(args)?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
         Ok(Self { args, storage, effects, manager, out: Out::new(args.json) })
     }
@@ -143,6 +146,7 @@ async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
         Command::Area(command) => command.run(&site).await,
         Command::Device(command) => command.run(&site).await,
         Command::Config(command) => command.run(&site).await,
+        Command::Audit(command) => command.run(&site).await,
         Command::Verify => verify::run(&site).await,
         Command::Rebuild => verify::rebuild(&site).await,
         Command::Copy(_) | Command::Completions { .. } => Ok(()),

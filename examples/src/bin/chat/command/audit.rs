@@ -1,0 +1,48 @@
+//! `chat audit`.
+
+use agent_core::{Audit, AuditEntry, Seq};
+use serde_json::json;
+
+use super::{Failure, Site};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    /// At most so many notes
+    #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+    /// Go on behind this, which a list has printed as `next`
+    #[arg(long, value_name = "NUMBER")]
+    after: Option<u64>,
+}
+
+impl Command {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+        let limit = usize::try_from(self.limit).unwrap_or(1000);
+        let page = Audit::of(&site.storage).list(limit, self.after.map(Seq::new)).await?;
+        let rows: Vec<_> = page.entries.iter().map(row).collect();
+        let item = |entry: &AuditEntry| json!({"seq": entry.seq, "at": entry.at, "by": entry.by, "noted": entry.noted});
+        let items: Vec<_> = page.entries.iter().map(item).collect();
+        let whole = json!({"items": items, "next": page.next});
+        site.out.table(&whole, &["TIME", "WHO", "WHAT", "OUTCOME", "ON"], &rows);
+        if let Some(next) = page.next {
+            site.out.note(&format!("(more: --after {next})"));
+        }
+        Ok(())
+    }
+}
+
+fn row(entry: &AuditEntry) -> Vec<String> {
+    let noted = &entry.noted;
+    let outcome = noted.outcome.map_or("begun", |outcome| outcome.as_str());
+    let outcome = match &noted.error {
+        Some(error) => format!("{outcome}: {error}"),
+        None => outcome.to_owned(),
+    };
+    let on = [
+        noted.device.as_ref().map(|device| format!("device {device}")),
+        noted.session.map(|id| format!("session {id}")),
+        noted.workspace.map(|id| format!("workspace {id}")),
+    ];
+    let on: Vec<_> = on.into_iter().flatten().collect();
+    vec![entry.at.to_string(), entry.by.to_string(), noted.operation.to_string(), outcome, on.join(", ")]
+}

@@ -1,0 +1,61 @@
+//! `chat audit`.
+
+use serde_json::json;
+
+use crate::site::{KINDS, NOBODY, Site};
+
+/// R21: the conversation and the commands note who did what, when, to which workspace and device, the latest first and in
+/// pages; what fails is noted with why, what only looks is not.
+#[test]
+fn r21_the_audit_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        assert_eq!(site.json(&["audit"]), json!({"items": [], "next": null}));
+        let (_, first) = site.say("hello, xyzzy");
+        let new = site.ok(&["workspace", "create", "--name", "Secret plans"]).trim().to_owned();
+        site.ok(&["device", "bind", "phone", &new]);
+        site.fails(&["workspace", "delete", NOBODY], 3, "does not exist");
+        site.ok(&["workspace", "delete", &new]);
+        site.ok(&["workspace", "list"]);
+        site.ok(&["workspace", "gc", "--dry-run"]);
+
+        let whole = site.json(&["audit", "--limit", "100"]);
+        let items = whole["items"].as_array().unwrap();
+        assert!(items.iter().all(|item| item["by"] == "user:laptop" && item["at"].is_string()), "{whole}");
+        let is = |item: &serde_json::Value, what: &str, id: &str| {
+            item["noted"]["operation"] == what && item["noted"]["workspace"] == id
+        };
+        assert!(is(&items[0], "workspace.delete", &new) && items[0]["noted"]["outcome"] == "done", "{whole}");
+        let bound =
+            |item: &&serde_json::Value| is(item, "device.bind", &new) && item["noted"]["device"] == "phone";
+        assert_eq!(items.iter().filter(bound).count(), 2, "{whole}");
+        for what in ["device.bind", "workspace.create"] {
+            assert!(items.iter().any(|item| is(item, what, &first)), "the first contact: {what}: {whole}");
+        }
+        let text = whole.to_string();
+        assert!(!text.contains("xyzzy") && !text.contains("Secret plans"), "{text}");
+
+        let page = site.json(&["audit", "--limit", "3"]);
+        let rest = site.json(&["audit", "--after", &page["next"].to_string(), "--limit", "100"]);
+        assert_eq!(
+            [page["items"].as_array().unwrap().as_slice(), rest["items"].as_array().unwrap()].concat(),
+            *items
+        );
+        let table = site.ok(&["audit", "--limit", "1"]);
+        let line = table.lines().nth(1).unwrap();
+        assert!(
+            line.contains(&format!("user:laptop  workspace.delete  done     workspace {new}")),
+            "{table}"
+        );
+        site.fails(&["audit", "--limit", "0"], 2, "--help");
+        site.fails(&["session", "delete", &shelf(&site)], 1, "only ever added to");
+    }
+}
+
+/// The session in which the audit lies.
+fn shelf(site: &Site) -> String {
+    let list = site.json(&["session", "list", "--all"]);
+    let items = list["items"].as_array().unwrap();
+    let audit = items.iter().find(|item| item["attributes"]["labels"]["shelf"] == "audit");
+    audit.unwrap_or_else(|| panic!("{list}"))["id"].as_str().unwrap().to_owned()
+}
