@@ -5,6 +5,7 @@
 mod common;
 mod stores;
 
+use agent_core::holdings::Shelf;
 use agent_core::session::RunEnd;
 use agent_core::*;
 use common::{call, json};
@@ -142,6 +143,19 @@ async fn a30_r13_long_histories_are_saved_and_deleted_ones_are_not() {
     assert_eq!(*refused.kind(), ErrorKind::Deleted);
     let refused = storage.salvage(&effects, effects.new_session_id(), None).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
+}
+
+/// A30, R21: the tenant's shelf and its audit lie in the workspace `default`; that nobody has made it is no mistake.
+#[tokio::test]
+async fn a30_r21_what_belongs_to_the_tenant_dangles_nowhere() {
+    for site in sites() {
+        let (storage, effects) = (site.open().await, Effects::default());
+        Shelf::Tenant.open(&storage.sessions, &effects).await.unwrap();
+        let storage = storage.audited(&effects, Actor::USER);
+        WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
+        let seen = verify(&storage).await;
+        assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
+    }
 }
 
 /// A30: what names something that is not there is found: a session and a device of a workspace that is gone, a history

@@ -36,7 +36,7 @@ fn f14_r15_sessions_from_the_command_line() {
         let deleted = site.json(&["session", "list", "--state", "deleted"]);
         assert_eq!((&deleted["total"], &deleted["items"][0]["id"]), (&json!(1), &json!(fork)));
         assert_eq!(site.json(&["session", "list"])["total"], 1);
-        assert_eq!(site.json(&["session", "list", "--all"])["total"], 2);
+        assert_eq!(site.json(&["session", "list", "--all"])["total"], 3, "the audit too");
         assert_eq!(site.json(&["session", "delete", &main, "--purge"])["session"], json!(main));
         site.fails(&["session", "fork", &main], 3, "cannot be forked");
         site.fails(&["session", "delete", NOBODY], 3, "does not exist");

@@ -22,8 +22,8 @@ const LINES: usize = 200;
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Error>> {
     let device = device(args)?;
     let address = stores::chosen(args)?;
+    let (storage, data) = (address.open().await?, address.shown());
     let effects = Effects::default();
-    let (storage, data) = (address.open().await?.audited(&effects, actor(args)?), address.shown());
     let name = short(&device);
     let mut config = Config::default().holder(format!("chat on {name}, process {}", std::process::id()));
     if let Some(ttl) = args.lease_ttl_ms {
@@ -73,7 +73,7 @@ pub(crate) fn device(args: &Args) -> agent_core::Result<DeviceId> {
     args.device.clone().map_or_else(host_name, Ok)
 }
 
-/// Who does what is done from here.
+/// Who does what commands do.
 pub(crate) fn actor(args: &Args) -> agent_core::Result<Actor> {
     Actor::named(Role::User, short(&device(args)?))
 }

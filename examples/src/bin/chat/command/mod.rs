@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Config(config::Command),
     /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
     Copy(copy::Copy),
-    /// Who did what, and when, to workspaces, devices and configuration; and which sessions were removed: the latest first
+    /// What commands have done to workspaces and devices, which sessions they removed, as which device and when: the latest first
     Audit(audit::Command),
     /// Look through everything that is stored, and name what is damaged
     Verify,
