@@ -130,6 +130,7 @@ async fn r21_what_gc_and_sweep_remove_is_noted_and_the_audit_stays() {
         manager.sweep(&sweep).await.unwrap();
         check_gone(&plain, &clock, &old, site.name).await;
         let notes = notes(&plain).await;
+        assert!(notes.iter().all(|note| note.by == alice()), "{}", site.name);
         let done = |what: &str, of: &dyn Fn(&AuditEntry) -> bool| {
             let done = |note: &&AuditEntry| note.noted.outcome == Some(OperationOutcome::Done);
             let found = notes[noted..].iter().filter(done);
