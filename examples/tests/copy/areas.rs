@@ -7,7 +7,7 @@ use agent_core::{Actor, Effects, ErrorKind, NewWorkspace, WorkspaceManager};
 
 use crate::world::{KINDS, Place};
 
-/// A13, A41: what was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
+/// A06, A13, A41: what was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
 /// it can be replaced and deleted, no name leads out of the area, and it goes with its workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
