@@ -12,8 +12,8 @@ use crate::holdings::Shelf;
 use crate::id::{DeviceId, Epoch, Revision, Seq, SessionId, WorkspaceId};
 use crate::page::{Damaged, Page};
 use crate::session::{
-    Capabilities, Commit, Committed, EventPage, Expect, Operation, OperationNoted, Pulse, Purge, Purged,
-    ReadEvents, Session, SessionQuery, SessionStore, SessionSummary, Step, Trigger,
+    Capabilities, Commit, Committed, Event, EventPage, Expect, Operation, OperationNoted, Pulse, Purge,
+    Purged, ReadEvents, Session, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Trigger,
 };
 use crate::storage::Storage;
 use crate::workspace::{ContentHash, Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStore};
@@ -113,7 +113,12 @@ impl BindingStore for Audited<dyn BindingStore> {
 impl SessionStore for Audited<dyn SessionStore> {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         refuse_audit(commit.session)?;
-        let deletes = |step: &Step| matches!(step, Step::Trigger(Trigger::Delete(_)));
+        let deletes = |step: &Step| match step {
+            Step::Trigger(Trigger::Delete(_)) => true,
+            // What was stored elsewhere may end in a deletion.
+            Step::Trigger(Trigger::Restore(events)) => events.iter().any(is_deletion),
+            _ => false,
+        };
         if !commit.steps.iter().any(deletes) {
             return self.store.commit(commit).await;
         }
@@ -162,6 +167,11 @@ impl SessionStore for Audited<dyn SessionStore> {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.store.changed(id, seen).await
     }
+}
+
+/// Whether an event of another store deletes its session; one that cannot be read is noted rather than missed.
+fn is_deletion(event: &Event) -> bool {
+    event.transition().map_or(true, |change| change.is_some_and(|change| change.to == SessionState::Deleted))
 }
 
 /// The audit is written by what is noted alone.

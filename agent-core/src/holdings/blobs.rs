@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::areas::check_path;
 use crate::holdings::{Document, DocumentWrite, Documents, Shelf};
 use crate::id::{Revision, WorkspaceId, quoted};
-use crate::session::{Actor, SessionState};
+use crate::session::Actor;
 use crate::storage::Storage;
 use crate::workspace::WorkspaceStatus;
 
@@ -163,7 +163,6 @@ impl WorkspaceBlobs {
 
     async fn documents(&self) -> Result<Option<Documents>> {
         let shelf = self.shelf.find(&*self.storage.sessions).await?;
-        let shelf = shelf.filter(|shelf| shelf.status.state != SessionState::Deleted);
         Ok(shelf.map(|shelf| Documents::new(self.storage.sessions.clone(), self.effects.clone(), shelf.id)))
     }
 }

@@ -69,7 +69,8 @@ async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
             ErrorKind::Deleted,
             "{kind}"
         );
-        assert!(skills.get("empty").await.is_err(), "{kind}");
+        assert_eq!(*skills.get("empty").await.unwrap_err().kind(), ErrorKind::Deleted, "{kind}");
+        assert_eq!(*skills.list().await.unwrap_err().kind(), ErrorKind::Deleted, "{kind}");
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use agent_core::holdings::Shelf;
 use agent_core::{
-    Actor, Audit, AuditEntry, ContentHash, ErrorKind, Expect, GcPolicy, NewEvent, NewSession, NewWorkspace,
-    OperationOutcome, Patch, Reason, SessionState, SessionStoreExt, Storage, SweepPolicy, Trigger,
-    WorkspaceId, WorkspaceManager,
+    Actor, Audit, AuditEntry, Commit, ContentHash, ErrorKind, Expect, GcPolicy, MemoryStore, NewEvent,
+    NewSession, NewWorkspace, OperationOutcome, Patch, ReadEvents, Reason, SessionState, SessionStoreExt,
+    Storage, SweepPolicy, Trigger, WorkspaceId, WorkspaceManager,
 };
 
 use crate::cut::{Cut, Cutting};
@@ -59,6 +59,24 @@ fn ended(notes: &[AuditEntry]) -> String {
         .unwrap();
     }
     text
+}
+
+/// R21: a deletion that comes with the events of another store is noted as any other; what else comes with them is not.
+#[tokio::test]
+async fn r21_a_deletion_that_is_restored_is_noted() {
+    for site in sites().await {
+        let (plain, clock) = (site.fresh(0), Hands::new());
+        let (storage, _) = audited(&plain, &clock);
+        let (elsewhere, fx) = (Storage::from(MemoryStore::new()), effects(&clock));
+        let new = NewSession::new(fx.new_session_id(), WorkspaceId::DEFAULT);
+        let id = elsewhere.sessions.create(&fx, new).await.unwrap().id;
+        elsewhere.sessions.trigger(&fx, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let page = elsewhere.sessions.read(id, ReadEvents::first(10)).await.unwrap();
+        for events in page.events.chunk_by(|a, b| a.commit == b.commit) {
+            storage.sessions.commit(Commit::restore(id, events.to_vec()).unwrap()).await.unwrap();
+        }
+        assert_eq!(ended(&notes(&plain).await), "session.delete done\n", "{}", site.name);
+    }
 }
 
 /// R21: who did what, when, to which workspace, device and configuration is noted before and after, also where it failed
