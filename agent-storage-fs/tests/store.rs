@@ -4,8 +4,6 @@
 mod support;
 
 use std::path::Path;
-use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use agent_core::{
@@ -342,38 +340,47 @@ fn x05_the_platforms_directory_has_a_plain_name() {
     assert!(aptove.root().ends_with("Aptove") && aptove.root().is_absolute());
 }
 
-/// Whether a call is done on the caller's thread: then it is done at each first look. What another thread does is not
-/// there yet at some look of many.
-async fn is_at_once<F: Future>(call: impl Fn() -> F) -> bool {
-    let mut pending = 0;
-    for _ in 0..50 {
-        let mut call = pin!(call());
-        if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            pending += 1;
-            call.await;
-        }
-    }
-    pending == 0
-}
-
 /// A34: no call touches a file on the caller's thread, so that none blocks an executor.
 #[tokio::test]
 async fn a34_no_file_is_touched_on_the_callers_thread() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
-    let store = hasty(folder.path()).await;
+    let (store, spy) = watched(folder.path()).await;
+    let elsewhere = |what: &str| {
+        let calls = spy.take();
+        assert!(!calls.is_empty(), "{what} touches no file, so that nothing is shown");
+        let here = calls.iter().find(|call| call.thread == std::thread::current().id());
+        assert_eq!(here, None, "{what}");
+    };
     let workspace = Workspace::new(effects.new_workspace_id(), "a", effects.new_session_id(), effects.now());
     let workspace = store.put(workspace, Expect::Absent).await.unwrap().id;
+    elsewhere("opening, and a new workspace");
     let session = session(&store, &effects).await;
-    let device = "laptop".parse().unwrap();
-    let say = || Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("on"));
-    assert!(!is_at_once(|| store.commit(say())).await, "a commit");
-    assert!(!is_at_once(|| SessionStore::load(&store, session.id)).await, "a record");
-    assert!(!is_at_once(|| store.read(session.id, ReadEvents::last(1))).await, "events");
-    assert!(!is_at_once(|| SessionStore::list(&store, SessionQuery::new())).await, "a list");
-    assert!(!is_at_once(|| store.beat(session.id, session.epoch)).await, "a sign of life");
-    assert!(!is_at_once(|| WorkspaceStore::load(&store, workspace)).await, "a workspace");
-    assert!(!is_at_once(|| store.touch(workspace, effects.now())).await, "an access");
-    assert!(!is_at_once(|| store.bind(&device, workspace, Expect::Any)).await, "a bind");
-    assert!(!is_at_once(|| store.resolve(&device)).await, "a binding");
+    elsewhere("a new session");
+    let say = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("on"));
+    let head = store.commit(say).await.unwrap().session.head;
+    elsewhere("a commit");
+    SessionStore::load(&store, session.id).await.unwrap();
+    elsewhere("a record");
+    store.read(session.id, ReadEvents::last(1)).await.unwrap();
+    elsewhere("events");
+    SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    elsewhere("a list");
+    store.beat(session.id, session.epoch).await.unwrap();
+    elsewhere("a sign of life");
+    store.pulse(session.id, session.epoch).await.unwrap();
+    elsewhere("the look for a sign of life");
+    let change = store.changed(session.id, head);
+    assert!(tokio::time::timeout(Duration::from_millis(200), change).await.is_err());
+    elsewhere("the wait for a change");
+    WorkspaceStore::load(&store, workspace).await.unwrap();
+    elsewhere("a workspace");
+    WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap();
+    elsewhere("the workspaces");
+    store.touch(workspace, effects.now()).await.unwrap();
+    elsewhere("an access");
+    store.bind(&"laptop".parse().unwrap(), workspace, Expect::Any).await.unwrap();
+    elsewhere("a bind");
+    store.resolve(&"laptop".parse().unwrap()).await.unwrap();
+    elsewhere("a binding");
 }

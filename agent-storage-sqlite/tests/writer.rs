@@ -266,18 +266,27 @@ async fn x03_what_is_kept_is_not_trusted_after_another_handle_wrote() {
     assert!(here.read(session.id, ReadEvents::first(10)).await.unwrap().events.is_empty());
 }
 
-/// Whether calls are done on the caller's thread: then each is done at the first look at it. What another thread does is
-/// not there yet at some look of many.
+/// Whether calls are done on the caller's thread: then each is done at the first look at it.
 async fn is_at_once<F: Future>(call: impl Fn() -> F) -> bool {
-    let mut pending = 0;
     for _ in 0..50 {
         let mut call = pin!(call());
         if !is_ready(call.as_mut()) {
-            pending += 1;
             call.await;
+            return false;
         }
     }
-    pending == 0
+    true
+}
+
+/// Whether calls are done on another thread: then one is not there yet at some look. It may need many where the
+/// system lets that thread go first each time it is woken.
+async fn is_elsewhere<F: Future>(call: impl Fn() -> F) -> bool {
+    for _ in 0..400 {
+        if !is_at_once(&call).await {
+            return true;
+        }
+    }
+    false
 }
 
 /// A34: on the caller's thread only that is read which is small and was in use a moment ago; whatever else may take its
@@ -291,8 +300,14 @@ async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
         many = site.say(&store, &many, format!("message {n}")).await;
         large = site.say(&store, &large, "x".repeat(8 << 10)).await;
     }
-    let store = site.open().await;
-    assert!(!is_ready(pin!(store.load(many.id))), "nothing is in memory yet");
+    let mut first_looks = 0..100;
+    let store = loop {
+        let store = site.open().await;
+        if !is_ready(pin!(store.load(many.id))) {
+            break store;
+        }
+        first_looks.next().expect("what is not in memory yet is read on the caller's thread");
+    };
     for id in [many.id, large.id] {
         store.load(id).await.unwrap();
         store.list(SessionQuery::new()).await.unwrap();
@@ -301,13 +316,13 @@ async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
     assert!(is_at_once(|| store.load(many.id)).await);
     assert!(is_at_once(|| read(many.id, ReadEvents::last(50))).await);
     assert!(is_at_once(|| list(SessionQuery::new().limit(50))).await);
-    assert!(!is_at_once(|| read(many.id, ReadEvents::last(65))).await, "too many events");
-    assert!(!is_at_once(|| read(large.id, ReadEvents::last(50))).await, "too many bytes");
+    assert!(is_elsewhere(|| read(many.id, ReadEvents::last(65))).await, "too many events");
+    assert!(is_elsewhere(|| read(large.id, ReadEvents::last(50))).await, "too many bytes");
     let of_a_kind = || ReadEvents::last(50).kinds([EventType::SESSION_CREATED]);
-    assert!(!is_at_once(|| read(many.id, of_a_kind())).await, "the whole log may have to be read");
-    assert!(!is_at_once(|| list(SessionQuery::new().limit(65))).await, "too many sessions");
-    assert!(!is_at_once(|| list(SessionQuery::new().limit(50).with_total())).await, "all are counted");
-    assert!(!is_at_once(|| store.beat(many.id, many.epoch)).await, "a write");
+    assert!(is_elsewhere(|| read(many.id, of_a_kind())).await, "the whole log may have to be read");
+    assert!(is_elsewhere(|| list(SessionQuery::new().limit(65))).await, "too many sessions");
+    assert!(is_elsewhere(|| list(SessionQuery::new().limit(50).with_total())).await, "all are counted");
+    assert!(is_elsewhere(|| store.beat(many.id, many.epoch)).await, "a write");
 }
 
 /// X03: that somebody else writes at the same moment is waited for, and is nobody's error.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 use agent_core::{
     Effects, NewEvent, NewSession, ReadEvents, Seq, Session, SessionId, SessionStore, SessionStoreExt,
@@ -27,6 +28,7 @@ pub struct Call {
     pub name: &'static str,
     pub path: PathBuf,
     pub bytes: usize,
+    pub thread: ThreadId,
 }
 
 impl Call {
@@ -89,7 +91,7 @@ impl Spy {
     }
 
     fn step(&self, name: &'static str, path: &Path, bytes: usize) -> io::Result<()> {
-        let call = Call { name, path: path.to_owned(), bytes };
+        let call = Call { name, path: path.to_owned(), bytes, thread: thread::current().id() };
         let mut state = self.state.lock().unwrap();
         let index = state.count;
         state.count += 1;

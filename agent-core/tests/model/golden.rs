@@ -1,0 +1,89 @@
+//! The stored form of what a session holds beside its conversation, word for word: what other programs rely on.
+
+use crate::common::{Driver, json};
+use agent_core::*;
+
+/// Compares with a golden file, and reads what stands there.
+fn check(driver: &Driver, events: &str, record: &str) {
+    let lines: Vec<_> = driver.log.iter().map(Event::to_json).collect();
+    assert_eq!(lines.join("\n"), events.trim_end());
+    assert_eq!(driver.now().to_json(), record.trim_end());
+    for line in events.lines() {
+        let event = Event::from_json(line).unwrap();
+        assert_eq!(event.to_json(), line);
+        assert!(!matches!(event.body().unwrap(), Body::Other(..)), "{line}");
+        assert_eq!(event.body().unwrap().to_json(), event.data, "the typed form loses nothing");
+    }
+    assert_eq!(Session::from_json(record).unwrap(), *driver.now());
+    assert_eq!(driver.folded(), *driver.now());
+}
+
+/// N18, F22, O23: what a run used, what it made, and what the session is to achieve.
+#[test]
+fn n18_f22_o23_golden_ledger() {
+    let mut driver = Driver::created();
+    driver.event(NewEvent::of(&Body::UserDefineOutcome(Message::new("a report")))).unwrap();
+    let run = driver.effects.new_run_id();
+    let used =
+        RunUsage::new(run, Usage::new(10, 2)).with_cost(Some(Cost::new("USD", 24))).with_degraded(true);
+    driver.event(NewEvent::run_usage(used)).unwrap();
+    driver.event(NewEvent::run_usage(RunUsage::new(run, Usage::new(1, 0)))).unwrap();
+    let made = Artifact::new("artifacts/report.md").with_hash("sha256:00").with_media("text/markdown");
+    driver.event(NewEvent::artifact_registered(made.by_run(run))).unwrap();
+    check(&driver, include_str!("golden/ledger.jsonl"), include_str!("golden/ledger.session.json"));
+}
+
+/// N02, R22, O17, O18: mounts, handles, learnings.
+#[test]
+fn n02_r22_o17_golden_sharing() {
+    let mut driver = Driver::created();
+    let frozen: MountSet = json(r#"{"handbook":{"access":"write","origin":"project"}}"#).to().unwrap();
+    let handle = ExternalHandle::new("volume", "v1").with_note("keep").of_process("p1");
+    let patch = Patch::new().mount("kb:one", Access::Read).remove_mount("kb:two").freeze_mounts(Some(frozen));
+    driver.event(NewEvent::updated(patch.handle("data", handle))).unwrap();
+    let learning = Learning::new(LearningKind::Lesson, "Test first.").with_key("k");
+    let learning = learning.from_session(driver.id, Some(Seq::new(1)));
+    driver.event(NewEvent::of(&Body::SessionLearningAdded(learning))).unwrap();
+    let promoted = agent_core::session::LearningPromoted::new(Seq::new(3), "memory");
+    driver.event(NewEvent::of(&Body::SessionLearningPromoted(promoted))).unwrap();
+    check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
+}
+
+/// R21: what was to be done to a workspace, a device and a session, and what became of it.
+#[test]
+fn r21_golden_operations() {
+    let mut driver = Driver::created();
+    let workspace = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
+    let created = OperationNoted::new(Operation::CreateWorkspace).workspace(workspace);
+    let bound = OperationNoted::new(Operation::BindDevice).device(&"phone, 안녕".parse().unwrap());
+    let bound = bound.workspace(workspace);
+    let purged = OperationNoted::new(Operation::PurgeSession).session(driver.id);
+    for (noted, outcome, error) in [
+        (created, OperationOutcome::Done, None),
+        (bound, OperationOutcome::Failed, Some("deleted")),
+        (purged, OperationOutcome::Unknown, Some("unavailable")),
+    ] {
+        let note = |noted| NewEvent::of(&Body::SessionOperationNoted(noted)).with_actor(Actor::USER);
+        driver.event(note(noted.clone())).unwrap();
+        let begun = driver.now().head;
+        driver.event(note(noted.ended(begun, outcome, error))).unwrap();
+    }
+    check(&driver, include_str!("golden/operations.jsonl"), include_str!("golden/operations.session.json"));
+}
+
+/// O26, O25: versions of documents, and what the record keeps of them.
+#[test]
+fn o26_golden_documents() {
+    let mut driver = Driver::created();
+    let first = DocumentWritten::after(None, "state", Some("Begun.".to_owned()));
+    driver.event(NewEvent::document_written(first).with_actor(Actor::AGENT)).unwrap();
+    let head = driver.now().document("state").cloned();
+    let second = DocumentWritten::after(head.as_ref(), "state", Some("Done.".to_owned()));
+    let second = second.with_format(2).with_limit(Some(2000));
+    driver.event(NewEvent::document_written(second).with_actor(Actor::USER)).unwrap();
+    let buffer = DocumentWritten::after(None, "buffer", Some(String::new()));
+    driver.event(NewEvent::document_written(buffer)).unwrap();
+    let head = driver.now().document("buffer").cloned();
+    driver.event(NewEvent::document_written(DocumentWritten::after(head.as_ref(), "buffer", None))).unwrap();
+    check(&driver, include_str!("golden/documents.jsonl"), include_str!("golden/documents.session.json"));
+}

@@ -1,0 +1,179 @@
+//! History that was written elsewhere: put in place of what is visible, and restored commit by commit.
+
+use crate::common::{Driver, call, json};
+use agent_core::session::RunEnd;
+use agent_core::*;
+
+fn messages() -> Vec<NewEvent> {
+    ["one", "two", "three"]
+        .into_iter()
+        .flat_map(|text| [NewEvent::user_message(text), NewEvent::agent_message(text.to_uppercase())])
+        .collect()
+}
+
+/// What is said after what was cleared.
+fn visible(driver: &Driver) -> Vec<String> {
+    let after = driver.now().visible_from;
+    let said =
+        driver.log.iter().filter(|event| event.seq > after).filter_map(|event| match event.body().unwrap() {
+            Body::UserMessage(message) | Body::AgentMessage(message) => Some(message.text),
+            _ => None,
+        });
+    said.collect()
+}
+
+/// A28, F05: a full write is one commit; nothing of what was visible remains, and nothing waits for a run.
+#[test]
+fn a28_f05_a_replaced_history_shows_nothing_of_the_former() {
+    let mut driver = Driver::created();
+    driver.event(NewEvent::user_message("old")).unwrap();
+    driver.event(NewEvent::system_prompt("old prompt")).unwrap();
+    let wake = Wake::new("later", driver.effects.now().plus_micros(1_000_000_000));
+    driver.event(NewEvent::wake_scheduled(wake)).unwrap();
+    let before = driver.now().head;
+    let commit = driver.seal().expect(Expect::Is(before)).trigger(Trigger::Replace(messages()));
+    let committed = driver.commit(commit.clone()).unwrap();
+    assert_eq!((committed.first, committed.last.get()), (before.next(), before.get() + 7));
+    assert_eq!(visible(&driver), ["one", "ONE", "two", "TWO", "three", "THREE"]);
+    let now = driver.now();
+    assert_eq!((now.counts.user, now.counts.agent, now.counts.system), (3, 3, 0));
+    assert_eq!((now.pending, now.handled), (0, now.last_input));
+    // What was scheduled stays scheduled, as with clearing.
+    assert_eq!((now.status.state, now.wakes.len()), (SessionState::Queued, 1));
+    assert_eq!(driver.folded(), *driver.now());
+    assert!(driver.commit(commit).unwrap().replayed);
+    assert_eq!(driver.log.len(), committed.last.get() as usize);
+
+    let stale = driver.seal().expect(Expect::Is(before)).trigger(Trigger::Replace(messages()));
+    assert!(matches!(driver.commit(stale).unwrap_err().kind(), ErrorKind::Conflict { .. }));
+    driver.trigger(Trigger::Replace(Vec::new())).unwrap();
+    assert_eq!(visible(&driver), [""; 0]);
+}
+
+/// A28: nothing is replaced under a run, and by nothing but messages.
+#[test]
+fn a28_a_history_is_not_replaced_under_a_run() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    let refused = driver.trigger(Trigger::Replace(messages())).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { from: SessionState::Running, .. }));
+    driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
+    for event in [
+        NewEvent::tool_use(call("c1"), "ls", json("{}")),
+        NewEvent::interrupt(),
+        NewEvent::new(EventType::USER_MESSAGE, json("{}")),
+        NewEvent::user_message("x").with_extra("seq", json("1")),
+    ] {
+        let refused = driver.trigger(Trigger::Replace(vec![event])).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
+    }
+    let many = vec![NewEvent::agent_message(""); 1024];
+    let refused = driver.trigger(Trigger::Replace(many)).unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::LimitExceeded);
+    driver.trigger(Trigger::Replace(vec![NewEvent::agent_message(""); 1023])).unwrap();
+}
+
+/// A28, A29: a model is given the messages in their order, and a stale writer is told so, through a store.
+#[cfg(feature = "runtime")]
+#[tokio::test]
+async fn a28_a_model_is_given_the_replaced_history_in_order() {
+    use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage};
+    let (store, effects) = (MemoryStore::default(), Effects::default());
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let head = store
+        .append(&effects, session.id, session.head, vec![NewEvent::user_message("old")])
+        .await
+        .unwrap()
+        .last;
+    let replaced = store.replace(&effects, session.id, head, messages()).await.unwrap().session;
+    let context = ModelContext::read(&store, &replaced, ContextLimits::default()).await.unwrap();
+    let expected: Vec<_> = ["one", "two", "three"]
+        .into_iter()
+        .flat_map(|text| [ModelMessage::User(text.to_owned()), ModelMessage::agent(text.to_uppercase())])
+        .collect();
+    assert_eq!(context.messages(), expected);
+    let stale = store.replace(&effects, session.id, head, messages()).await.unwrap_err();
+    assert_eq!(*stale.kind(), ErrorKind::Conflict { head: Some(replaced.head) });
+}
+
+/// A log of many kinds of commits.
+fn rich() -> Driver {
+    let mut driver = Driver::created();
+    driver.event(NewEvent::system_prompt("Be brief.")).unwrap();
+    driver.event(NewEvent::user_message("안녕").with_extra("x", json("1e400"))).unwrap();
+    driver.prompt();
+    let commit = driver.seal_fenced().event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")));
+    driver.commit(commit).unwrap();
+    driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
+    driver.trigger(Trigger::Replace(messages())).unwrap();
+    driver.event(NewEvent::new("x.app.note".parse().unwrap(), json("[1]"))).unwrap();
+    driver.event(NewEvent::updated(Patch::new().label("project", "x"))).unwrap();
+    driver.prompt();
+    driver
+}
+
+/// Another store: there is no session of the same id yet, and its writers draw other ids.
+fn elsewhere() -> Driver {
+    let effects = Effects::seeded(2, "2026-02-16T10:30:00Z".parse().unwrap());
+    Driver { effects, ..Driver::nothing() }
+}
+
+fn commits(log: &[Event]) -> Vec<Vec<Event>> {
+    log.chunk_by(|a, b| a.commit == b.commit).map(<[Event]>::to_vec).collect()
+}
+
+/// F03, A41: a log that is restored commit by commit folds to the same record; each commit takes effect once.
+#[test]
+fn f03_a41_a_restored_log_is_the_same_log() {
+    let (source, mut target) = (rich(), elsewhere());
+    for events in commits(&source.log) {
+        let commit = Commit::restore(source.id, events).unwrap();
+        target.commit(commit.clone()).unwrap();
+        assert!(target.commit(commit).unwrap().replayed);
+    }
+    assert_eq!(target.log, source.log);
+    assert_eq!(target.now(), source.now());
+    // It goes on from there, and is then another session.
+    target.trigger(Trigger::LeaseExpired(target.now().epoch)).unwrap();
+    assert_ne!(target.now(), source.now());
+}
+
+/// F03, X05: what does not follow on, is no whole commit, or is no event of its type is refused, and changes nothing.
+#[test]
+fn f03_x05_what_does_not_follow_on_is_not_restored() {
+    let source = rich();
+    let commits = commits(&source.log);
+    let restore = |events: &[Event]| Commit::restore(source.id, events.to_vec()).unwrap();
+    let kind = |driver: &mut Driver, commit: Commit| driver.commit(commit).unwrap_err().kind().clone();
+    let mut target = elsewhere();
+    assert_eq!(kind(&mut target, restore(&commits[1])), ErrorKind::NotFound);
+    target.commit(restore(&commits[0])).unwrap();
+    assert!(matches!(kind(&mut target, restore(&commits[2])), ErrorKind::Conflict { .. }));
+    let changed = |change: &dyn Fn(&mut Event)| {
+        let mut events = commits[1].clone();
+        change(&mut events[0]);
+        restore(&events)
+    };
+    let bad = [
+        changed(&|event| event.n = 2),
+        changed(&|event| event.of = 2),
+        changed(&|event| event.data = json("{}")),
+        changed(&|event| event.transition = Some(json("1"))),
+        changed(&|event| event.kind = EventType::SESSION_CREATED).expect(Expect::Any),
+        restore(&commits[1]).event(NewEvent::user_message("and more")),
+    ];
+    for commit in bad {
+        assert_eq!(kind(&mut target, commit), ErrorKind::InvalidInput);
+    }
+    let newer = changed(&|event| event.kind = "session.teleported".parse().unwrap());
+    assert_eq!(kind(&mut target, newer), ErrorKind::Unsupported);
+    let large = changed(&|event| event.data = RawJson::of(&"x".repeat((16 << 20) + 1)).unwrap());
+    assert_eq!(kind(&mut target, large), ErrorKind::LimitExceeded);
+    assert!(Commit::restore(source.id, Vec::new()).is_err());
+    target.commit(restore(&commits[1])).unwrap();
+
+    // Somebody wrote there meanwhile.
+    target.event(NewEvent::user_message("mine")).unwrap();
+    assert!(matches!(kind(&mut target, restore(&commits[2])), ErrorKind::Conflict { .. }));
+}

@@ -1,0 +1,18 @@
+//! The model by itself: what commits mean, how logs fold, and the forms in which both are written down. Nothing is
+//! stored.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+mod configuration;
+mod decoders;
+mod golden;
+mod import;
+mod limits;
+mod lineage;
+mod manifest;
+mod plan;
+mod registry;
+mod state_machine;
+mod transcript;
+mod wakes;

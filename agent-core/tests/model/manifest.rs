@@ -1,0 +1,195 @@
+//! Sessions as documents: out of one store, into another, the same to the byte.
+
+use crate::common::{call, json};
+use agent_core::session::RunEnd;
+use agent_core::transcript::Manifest;
+use agent_core::*;
+use agent_storage_fs::{FsConfig, FsStore, Sync};
+use proptest::prelude::*;
+
+async fn files(root: &std::path::Path) -> FsStore {
+    FsConfig::new(root).with_sync(Sync::Off).open().await.unwrap()
+}
+
+/// A session with a bit of everything, and more commits than a record remembers.
+async fn rich(store: &dyn SessionStore, effects: &Effects) -> Session {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut session = store.create(effects, new).await.unwrap();
+    for n in 0..30 {
+        let run = effects.new_run_id();
+        let prompt = Commit::seal(effects, session.id, session.head)
+            .actor("user:alice".parse().unwrap())
+            .event(NewEvent::user_message(format!("안녕 {n}\n## User\u{0}")).with_extra("x", json("1e400")))
+            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+        session = store.commit(prompt).await.unwrap().session;
+        let answer = Commit::seal(effects, session.id, session.head)
+            .fence(run, session.epoch)
+            .event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")))
+            .event(NewEvent::new("x.app.note".parse().unwrap(), json("[12345678901234567890.10]")))
+            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        session = store.commit(answer).await.unwrap().session;
+    }
+    let patch = Patch::new().title(Title::by_user("Küche")).label("project", "x");
+    session = store.update(effects, session.id, session.head, patch).await.unwrap().session;
+    session = store.clear(effects, session.id).await.unwrap().session;
+    let wake = Wake::new("later", effects.now());
+    let wake = vec![NewEvent::wake_scheduled(wake), NewEvent::agent_message("after")];
+    store.append(effects, session.id, session.head, wake).await.unwrap().session
+}
+
+/// F03, F07, A41: exported, imported and exported again it is the same document, through memory, files, and a new
+/// process on these; the session goes on there.
+#[tokio::test]
+async fn f03_f07_a41_a_document_comes_back_byte_for_byte() {
+    let (effects, root) = (Effects::default(), tempfile::tempdir().unwrap());
+    let memory = MemoryStore::new();
+    let session = rich(&memory, &effects).await;
+    let document = Manifest::export(&memory, session.id).await.unwrap().to_json();
+
+    let on_files = files(root.path()).await;
+    let imported = Manifest::parse(&document).unwrap().import(&on_files).await.unwrap();
+    assert_eq!(imported, session);
+    drop(on_files);
+    let on_files = files(root.path()).await;
+    let again = Manifest::export(&on_files, session.id).await.unwrap();
+    assert_eq!(again.to_json(), document);
+    assert_eq!(SessionStore::load(&on_files, session.id).await.unwrap(), session);
+
+    let back = MemoryStore::new();
+    again.import(&back).await.unwrap();
+    assert_eq!(Manifest::export(&back, session.id).await.unwrap().to_json(), document);
+    let page = SessionStore::list(&back, SessionQuery::new()).await.unwrap();
+    assert_eq!(page, SessionStore::list(&memory, SessionQuery::new()).await.unwrap());
+    back.append(&effects, session.id, session.head, vec![NewEvent::user_message("on")]).await.unwrap();
+}
+
+/// F03, X02: an import that was cut off is finished by the next; one that is done writes nothing; nothing is merged.
+#[tokio::test]
+async fn f03_x02_an_import_is_finished_and_never_merged() {
+    let (effects, there) = (Effects::default(), MemoryStore::new());
+    let here = MemoryStore::new();
+    let session = rich(&here, &effects).await;
+    let whole = Manifest::export(&here, session.id).await.unwrap();
+    for events in whole.events.chunk_by(|a, b| a.commit == b.commit).take(17) {
+        there.commit(Commit::restore(session.id, events.to_vec()).unwrap()).await.unwrap();
+    }
+    assert_eq!(whole.import(&there).await.unwrap(), session);
+    assert_eq!(whole.import(&there).await.unwrap(), session);
+    let ahead = there.append(&effects, session.id, session.head, vec![NewEvent::user_message("mine")]).await;
+    let ahead = ahead.unwrap().session;
+    let refused = whole.import(&there).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Conflict { head: Some(ahead.head) });
+
+    // Another history under the same id.
+    let other = MemoryStore::new();
+    let created =
+        other.settle(Commit::create(&effects, NewSession::new(session.id, WorkspaceId::DEFAULT))).await;
+    let created = created.unwrap().session;
+    let refused = whole.import(&other).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }));
+    assert_eq!(SessionStore::load(&other, session.id).await.unwrap(), created);
+    other.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    assert_eq!(*whole.import(&other).await.unwrap_err().kind(), ErrorKind::Deleted);
+    assert_eq!(*Manifest::export(&other, session.id).await.unwrap_err().kind(), ErrorKind::Deleted);
+    let nobody = effects.new_session_id();
+    assert_eq!(*Manifest::export(&other, nobody).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// F03, R16: a fork and a child come after their parents.
+#[tokio::test]
+async fn f03_r16_a_fork_follows_its_parent() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let root = tempfile::tempdir().unwrap();
+    let there = files(root.path()).await;
+    let session = rich(&here, &effects).await;
+    let fork = here.fork(&effects, session.id, None).await.unwrap();
+    let fork =
+        here.append(&effects, fork.id, fork.head, vec![NewEvent::user_message("own")]).await.unwrap().session;
+    let child = here.create_child(&effects, session.id, Patch::new()).await.unwrap();
+    let mut documents = Vec::new();
+    for id in [session.id, fork.id, child.id] {
+        documents.push(Manifest::export(&here, id).await.unwrap());
+    }
+    assert_eq!(*documents[1].import(&there).await.unwrap_err().kind(), ErrorKind::NotFound);
+    for document in &documents {
+        document.import(&there).await.unwrap();
+    }
+    let all = ReadEvents::first(1000);
+    assert_eq!(there.history(fork.id, all.clone()).await.unwrap(), here.history(fork.id, all).await.unwrap());
+    assert_eq!(SessionStore::load(&there, child.id).await.unwrap(), child);
+}
+
+/// F09: a newer version, and another kind, are refused by name.
+#[tokio::test]
+async fn f09_a_newer_document_is_refused_by_name() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json();
+    for (text, says) in [
+        (document.replacen("\"format\":1", "\"format\":2", 1), "format 2"),
+        (document.replacen("\"kind\":\"session\"", "\"kind\":\"archive\"", 1), "archive"),
+    ] {
+        let error = Manifest::parse(&text).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+fn document() -> &'static str {
+    static DOCUMENT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    DOCUMENT.get_or_init(|| {
+        let here = MemoryStore::new();
+        let effects = Effects::seeded(7, "2026-02-15T10:30:00Z".parse().unwrap());
+        let export = async {
+            let id = rich(&here, &effects).await.id;
+            Manifest::export(&here, id).await.unwrap().to_json()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(export)
+    })
+}
+
+/// A document with the checksum of what stands in it.
+fn sealed(body: &str) -> String {
+    let mut json = String::from(body);
+    json.push_str(&format!(",\"crc32c\":\"{:08x}\"}}\n", crc32c::crc32c(body.as_bytes())));
+    json
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// F07, X05: no change of a byte, and no cut, is taken for a document.
+    #[test]
+    fn f07_x05_a_changed_document_is_refused(at in any::<prop::sample::Index>(), to in any::<char>(), cut in any::<bool>()) {
+        let text = document();
+        let at = text.floor_char_boundary(at.index(text.len()));
+        let end = text.ceil_char_boundary(at + 1);
+        let changed = if cut { text[..at].to_owned() } else { format!("{}{to}{}", &text[..at], &text[end..]) };
+        prop_assume!(changed != text);
+        let error = Manifest::parse(&changed).unwrap_err();
+        prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{error}");
+    }
+
+    /// X05: a document that somebody made up, with a checksum that fits, is read or refused; what is read is a fold.
+    #[test]
+    fn x05_a_made_up_document_is_read_or_refused(
+        any in any::<String>(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
+    ) {
+        let _ = Manifest::parse(&any);
+        let body = &document()[..document().len() - 22];
+        let (from, to) = (from.index(body.len()), to.index(body.len()));
+        let (from, to) = (body.floor_char_boundary(from.min(to)), body.floor_char_boundary(from.max(to)));
+        // A piece left out, and a piece twice.
+        for changed in [
+            format!("{}{}", &body[..from], &body[to..]),
+            format!("{}{}{}", &body[..to], &body[from..to], &body[to..]),
+            format!("{}{any}{}", &body[..from], &body[from..]),
+        ] {
+            if let Ok(manifest) = Manifest::parse(&sealed(&changed)) {
+                let folded = crate::common::fold(manifest.session.id, &manifest.events);
+                prop_assert_eq!(folded, manifest.session);
+            }
+        }
+        prop_assert!(Manifest::parse(&sealed(body)).is_ok());
+    }
+}

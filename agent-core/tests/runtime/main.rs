@@ -1,0 +1,25 @@
+//! The runtime: runs, tools, people, children, schedulers, and what fails in the middle of them. On stores in memory, on
+//! files and, where no time is simulated, on SQLite.
+
+#![cfg(feature = "runtime")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod answers;
+mod build;
+mod chaos;
+mod children;
+mod common;
+mod context;
+mod faults;
+mod freeze;
+mod keep;
+mod manager;
+mod people;
+mod scheduler;
+mod schedulers;
+mod session_tools;
+mod states;
+mod stop;
+mod takeover;
+mod tools;
+mod turn;

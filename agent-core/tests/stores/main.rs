@@ -1,0 +1,15 @@
+//! What hosts do with a store beside runs, asked of each kind: in memory, files and SQLite.
+
+#![cfg(feature = "runtime")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod activations;
+#[path = "../model/common.rs"]
+mod common;
+mod documents;
+mod finding;
+mod ledger;
+mod maintenance;
+mod sharing;
+mod sites;
+mod state_payload;
