@@ -67,6 +67,12 @@ fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
     let verdict: String = copy
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
         .map_err(|error| failed("check the copy", error))?;
+    if is_unread(&verdict) {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "cannot check the copy: the system could not read it; try again, and look at the disk",
+        ));
+    }
     if verdict != "ok" {
         return Err(Error::new(
             ErrorKind::Corrupt,
@@ -77,6 +83,17 @@ fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
     fs::File::open(part)
         .and_then(|file| file.sync_all())
         .map_err(|error| place::failed("sync the file", part, error))
+}
+
+/// Whether SQLite's check could not read a page, which says nothing about what stands there.
+fn is_unread(verdict: &str) -> bool {
+    // A page number beyond the end is told otherwise, before the page is asked for.
+    verdict.contains("failed to get page")
+        || verdict
+            .split_once("unable to get the page. error code=")
+            .and_then(|(_, code)| code.trim().parse::<i32>().ok())
+            // SQLITE_IOERR and SQLITE_NOMEM, with whatever else is said of them.
+            .is_some_and(|code| matches!(code & 0xff, 10 | 7))
 }
 
 #[cfg(unix)]

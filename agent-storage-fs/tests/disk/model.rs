@@ -186,6 +186,12 @@ impl Disk {
         std::mem::take(&mut state.fired)
     }
 
+    /// What became of the last call that failed.
+    #[allow(dead_code, reason = "asked by those who do the same to a real file")]
+    pub(crate) fn last_fault(&self) -> Option<Fault> {
+        self.state().fired.last().map(|fired| fired.fault)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

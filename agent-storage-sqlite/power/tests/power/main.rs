@@ -12,9 +12,11 @@ mod cut;
 mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
 mod model;
+mod opening;
 mod script;
 mod strain;
 mod vfs;
+mod writes;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -138,7 +138,8 @@ pub(crate) async fn look(path: &Path) -> Result<Seen, String> {
     Ok(seen)
 }
 
-async fn see(store: &SqliteStore) -> Result<Seen> {
+/// All of it, without a write.
+pub(crate) async fn see(store: &SqliteStore) -> Result<Seen> {
     let mut seen = Seen::new();
     let workspaces = WorkspaceStore::list(store, WorkspaceQuery::new()).await?;
     let _ = writeln!(seen, "{:?}", (&workspaces.items, &workspaces.damaged));

@@ -17,7 +17,7 @@ use crate::{most, vfs, write};
 /// What was asked for, and how it ended: done, or with this outcome.
 type Told = Vec<(String, Result<(), WriteOutcome>)>;
 
-async fn texts(store: &SqliteStore, id: SessionId) -> agent_core::Result<Vec<String>> {
+pub(crate) async fn texts(store: &SqliteStore, id: SessionId) -> agent_core::Result<Vec<String>> {
     let page = store.read(id, ReadEvents::first(100)).await?;
     assert!(page.damaged.is_empty(), "{:?}", page.damaged);
     let mut texts = Vec::new();

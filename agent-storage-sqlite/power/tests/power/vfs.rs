@@ -1,4 +1,5 @@
-//! SQLite's calls that change the disk, noted on the model of one. The calls are carried out as well, but for syncs.
+//! SQLite's calls to the system, noted on the model of a disk, which may have them fail. What happens there happens to the
+//! real files as well, but for syncs.
 
 #![allow(unsafe_code, reason = "SQLite calls a file system through C functions")]
 
@@ -12,6 +13,7 @@ use std::sync::{Mutex, OnceLock};
 use agent_storage_fs::io::{Io, IoFile, OpenMode};
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 
+use crate::fault::Fault;
 use crate::model::Disk;
 
 /// The folders of which calls are noted, and where.
@@ -83,6 +85,8 @@ fn methods(real: &'static sqlite3_io_methods) -> &'static Methods {
     }
     let noting = sqlite3_io_methods {
         xClose: Some(close),
+        xRead: Some(read),
+        xFileSize: Some(file_size),
         xWrite: Some(write),
         xTruncate: Some(truncate),
         xSync: Some(sync),
@@ -119,50 +123,95 @@ unsafe extern "C" fn open(
         }
         &*(*file).pMethods
     };
-    // SAFETY: SQLite hands over a file; its methods start with those that it looks for.
-    unsafe { (*file).pMethods = std::ptr::from_ref(methods(real)).cast() };
     if let Some((disk, path)) = place(name) {
+        let Ok(noted) = disk.open(&path, OpenMode::Create) else {
+            // SAFETY: The file is open. SQLite takes one without methods for one that is not.
+            unsafe {
+                real.xClose.unwrap()(file);
+                (*file).pMethods = std::ptr::null();
+            }
+            return ffi::SQLITE_CANTOPEN;
+        };
         let journals = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
         let sync_folder = flags & ffi::SQLITE_OPEN_CREATE != 0 && flags & journals != 0;
-        let noted = Noted { file: disk.open(&path, OpenMode::Create).unwrap(), disk, sync_folder };
+        let noted = Noted { file: noted, disk, sync_folder };
         FILES.lock().unwrap().get_or_insert_default().insert(file as usize, noted);
     }
+    // SAFETY: SQLite hands over a file; its methods start with those that it looks for.
+    unsafe { (*file).pMethods = std::ptr::from_ref(methods(real)).cast() };
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
+    let place = place(name);
+    let failed = place.as_ref().is_some_and(|(disk, path)| {
+        disk.remove_file(path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+    });
+    if failed && !place.as_ref().is_some_and(|(disk, _)| is_done(disk)) {
+        return ffi::SQLITE_IOERR_DELETE;
+    }
     let unix = unix();
     // SAFETY: The arguments are handed on as they came.
     let done = unsafe { (*unix).xDelete.unwrap()(unix, name, sync_folder) };
-    if let Some((disk, path)) = place(name).filter(|_| done == ffi::SQLITE_OK) {
-        disk.remove_file(&path).unwrap();
-        if sync_folder != 0 {
-            disk.sync_dir(Path::new("/")).unwrap();
+    match place {
+        _ if failed => ffi::SQLITE_IOERR_DELETE,
+        Some((disk, _))
+            if done == ffi::SQLITE_OK && sync_folder != 0 && disk.sync_dir(Path::new("/")).is_err() =>
+        {
+            ffi::SQLITE_IOERR_DIR_FSYNC
         }
+        _ => done,
     }
-    done
 }
 
-/// Notes a call on an open file, where the folder is one of those. Where the disk has it fail, returns what SQLite's own
-/// file system makes of that: only of a write it says that there is no space.
+/// A call that the disk has fail.
+struct Failed {
+    /// What SQLite's own file system makes of that.
+    code: c_int,
+    /// It did its work all the same.
+    done: bool,
+}
+
+fn is_done(disk: &Disk) -> bool {
+    matches!(disk.last_fault(), Some(Fault::DoneButFails(_)))
+}
+
+/// Notes a call on an open file, where the folder is one of those, and says whether the disk has it fail. Only of a write
+/// SQLite's own file system says that there is no space.
 fn noted(
     file: *mut sqlite3_file,
     failed: c_int,
     call: impl FnOnce(&mut Noted) -> io::Result<()>,
-) -> Option<c_int> {
+) -> Option<Failed> {
     let mut files = FILES.lock().unwrap();
-    let error = call(files.get_or_insert_default().get_mut(&(file as usize))?).err()?;
-    Some(if failed == ffi::SQLITE_IOERR_WRITE && error.kind() == io::ErrorKind::StorageFull {
-        ffi::SQLITE_FULL
-    } else {
-        failed
-    })
+    let noted = files.get_or_insert_default().get_mut(&(file as usize))?;
+    let error = call(noted).err()?;
+    let full = failed == ffi::SQLITE_IOERR_WRITE && error.kind() == io::ErrorKind::StorageFull;
+    Some(Failed { code: if full { ffi::SQLITE_FULL } else { failed }, done: is_done(&noted.disk) })
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     FILES.lock().unwrap().get_or_insert_default().remove(&(file as usize));
     // SAFETY: The file is open.
     unsafe { real(file).xClose.unwrap()(file) }
+}
+
+unsafe extern "C" fn read(file: *mut sqlite3_file, bytes: *mut c_void, count: c_int, offset: i64) -> c_int {
+    if let Some(failed) =
+        noted(file, ffi::SQLITE_IOERR_READ, |noted| noted.file.read_at(&mut [], 0).map(drop))
+    {
+        return failed.code;
+    }
+    // SAFETY: The file is open; the arguments are handed on as they came.
+    unsafe { real(file).xRead.unwrap()(file, bytes, count, offset) }
+}
+
+unsafe extern "C" fn file_size(file: *mut sqlite3_file, len: *mut i64) -> c_int {
+    if let Some(failed) = noted(file, ffi::SQLITE_IOERR_FSTAT, |noted| noted.file.stat().map(drop)) {
+        return failed.code;
+    }
+    // SAFETY: The file is open; the arguments are handed on as they came.
+    unsafe { real(file).xFileSize.unwrap()(file, len) }
 }
 
 unsafe extern "C" fn write(
@@ -178,21 +227,22 @@ unsafe extern "C" fn write(
         assert_eq!(count, taken.len());
         Ok(())
     });
-    if let Some(failed) = failed {
-        return failed;
-    }
-    // SAFETY: The file is open; the arguments are handed on as they came.
-    unsafe { real(file).xWrite.unwrap()(file, bytes, count, offset) }
+    // Of a write that fails a part is there.
+    let part = if failed.as_ref().is_some_and(|failed| !failed.done) { count - count / 2 } else { count };
+    // SAFETY: The file is open; the arguments are handed on as they came, or fewer bytes of them.
+    let done = unsafe { real(file).xWrite.unwrap()(file, bytes, part, offset) };
+    failed.map_or(done, |failed| failed.code)
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
     let failed =
         noted(file, ffi::SQLITE_IOERR_TRUNCATE, |noted| noted.file.truncate(u64::try_from(len).unwrap()));
-    if let Some(failed) = failed {
-        return failed;
+    if let Some(Failed { code, done: false }) = failed {
+        return code;
     }
     // SAFETY: The file is open; the arguments are handed on as they came.
-    unsafe { real(file).xTruncate.unwrap()(file, len) }
+    let done = unsafe { real(file).xTruncate.unwrap()(file, len) };
+    failed.map_or(done, |failed| failed.code)
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
@@ -203,5 +253,5 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
         }
         Ok(())
     });
-    failed.unwrap_or(ffi::SQLITE_OK)
+    failed.map_or(ffi::SQLITE_OK, |failed| failed.code)
 }

@@ -1,0 +1,177 @@
+//! Any call fails while a file is opened that is new, or that must be mended, and while a copy of it is made.
+
+use std::path::Path;
+
+use agent_core::{ErrorKind, Result};
+use agent_storage_sqlite::{SqliteStore, Sync};
+use rusqlite::Connection;
+
+use crate::cut::subsets;
+use crate::fault::{Call, EIO, ENOSPC, Fault, Tally};
+use crate::model::Disk;
+use crate::script::{Seen, live, look, open, see};
+use crate::{most, vfs, write};
+
+/// What lies there before the file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// A file whose records, an index and a view are gone; opening it makes them anew.
+    Mended,
+}
+
+const FAULTS: [(Fault, bool); 4] = [
+    (Fault::Fails(EIO), false),
+    (Fault::Fails(EIO), true),
+    (Fault::Fails(ENOSPC), true),
+    (Fault::DoneButFails(EIO), false),
+];
+
+/// Lets the n-th call fail, or all from there on.
+fn fail(disk: &Disk, n: usize, fault: Fault, persistent: bool) {
+    disk.fail(move |number, _: &Call| (number == n || (persistent && number > n)).then_some(fault));
+}
+
+/// What was refused was refused for the reason that there is.
+fn honest<T>(done: &Result<T>, context: &str) {
+    if let Err(error) = done {
+        let fits = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Denied);
+        assert!(fits, "{context}: {error:?}");
+    }
+}
+
+/// Takes away what is derived.
+fn strip(path: &Path) {
+    let conn = Connection::open(path).unwrap();
+    conn.execute_batch("DELETE FROM sessions; DROP INDEX workspaces_by_access; DROP VIEW v_runs").unwrap();
+}
+
+/// Opens a file while a call fails, and says what could be seen then and after; `None` where no call failed.
+async fn opened(
+    before: Before,
+    n: usize,
+    (fault, persistent): (Fault, bool),
+    tally: &mut Tally,
+) -> Option<usize> {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let path = folder.path().join("agent.db");
+    let seen = match before {
+        Before::Nothing => {
+            let elsewhere = tempfile::tempdir().unwrap();
+            see(&open(&elsewhere.path().join("agent.db"), Sync::Off).await.unwrap()).await.unwrap()
+        }
+        Before::Mended => {
+            let states = live(&path, Sync::Full, &disk).await;
+            strip(&path);
+            states.last().unwrap().clone()
+        }
+    };
+    let began = disk.trace().moments().len();
+    fail(&disk, n, fault, persistent);
+    let done = open(&path, Sync::Full).await;
+    let fired = disk.heal();
+    let context = format!("{before:?}, {}", fired.first()?);
+    tally.add(&fired);
+    honest(&done, &context);
+    drop(done);
+    // Whoever opens it next finds everything.
+    let store = open(&path, Sync::Full).await.unwrap_or_else(|error| panic!("{context}: then {error:?}"));
+    assert_eq!(see(&store).await.unwrap(), seen, "{context}");
+    drop(store);
+    Some(cut(&disk, began, &seen, &context).await)
+}
+
+/// Kills it, and has the power go at some moments; whatever is left is opened, and shows everything.
+async fn cut(disk: &Disk, began: usize, seen: &Seen, context: &str) -> usize {
+    let trace = disk.trace();
+    let later: Vec<_> = trace.moments().into_iter().filter(|moment| moment.events >= began).collect();
+    let mut disks = 0;
+    for moment in later.iter().rev().step_by(400 / most()) {
+        judge(&trace.killed(*moment), seen, &format!("{context}; killed after call {}", moment.events)).await;
+        disks += 1;
+        for kept in subsets(&trace, *moment, most() / 2) {
+            let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
+            judge(&trace.image(*moment, &kept), seen, &context).await;
+            disks += 1;
+        }
+    }
+    disks
+}
+
+async fn judge(disk: &Disk, seen: &Seen, context: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    write(disk, folder.path());
+    let there = look(&folder.path().join("agent.db")).await;
+    assert_eq!(there.as_ref(), Ok(seen), "{context}");
+}
+
+async fn any_call_fails(before: Before) {
+    let (mut tally, mut disks, mut calls) = (Tally::default(), 0, 0);
+    let step = if most() > 4 { 1 } else { 3 };
+    for how in FAULTS {
+        for n in (0..).step_by(step) {
+            let Some(more) = opened(before, n, how, &mut tally).await else { break };
+            disks += more;
+            calls += 1;
+        }
+    }
+    tally.say_of("SQLite");
+    println!("proof: {disks} SQLite files after a call that failed");
+    assert!(calls > 50, "only {calls} calls failed");
+}
+
+/// X06, X02: any call fails, once or from then on, while the tables of a new file are made. The error says why, whoever
+/// opens the file next can, and so it is after a kill and the loss of power.
+#[tokio::test]
+async fn x06_x02_any_call_fails_under_a_new_file() {
+    any_call_fails(Before::Nothing).await;
+}
+
+/// X06, X02, X08: the same while an opener makes anew what is derived, in a file that has lost it.
+#[tokio::test]
+async fn x06_x02_x08_any_call_fails_under_an_opener_that_mends() {
+    any_call_fails(Before::Mended).await;
+}
+
+/// X06: any call fails, once or from then on, while a copy is made. There is a whole copy or none, nothing is left beside
+/// it, the file itself is as it was, and it can be copied when calls fail no more.
+#[tokio::test]
+async fn x06_any_call_fails_under_a_copy() {
+    let (mut tally, mut calls) = (Tally::default(), 0);
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let path = folder.path().join("agent.db");
+    let seen = live(&path, Sync::Full, &disk).await.pop().unwrap();
+    let store = open(&path, Sync::Full).await.unwrap();
+    let step = if most() > 4 { 1 } else { 3 };
+    for (kind, (fault, persistent)) in FAULTS.into_iter().enumerate() {
+        for n in (0..).step_by(step) {
+            let copy = folder.path().join(format!("copy {kind} {n}.db"));
+            fail(&disk, n, fault, persistent);
+            let done = store.backup(&copy).await;
+            let fired = disk.heal();
+            let Some(first) = fired.first() else {
+                assert!(done.is_ok(), "{done:?}");
+                break;
+            };
+            let context = first.to_string();
+            tally.add(&fired);
+            calls += 1;
+            honest(&done, &context);
+            assert_eq!(copy.exists(), done.is_ok(), "{context}");
+            assert!(!copy.with_added_extension("part").exists(), "{context}");
+            if done.is_err() {
+                again(&store, &copy, &context).await;
+            }
+            assert_eq!(look(&copy).await.as_ref(), Ok(&seen), "{context}");
+            assert_eq!(see(&store).await.unwrap(), seen, "{context}");
+        }
+    }
+    tally.say_of("SQLite");
+    assert!(calls > 50, "only {calls} calls failed");
+}
+
+async fn again(store: &SqliteStore, copy: &Path, context: &str) {
+    store.backup(copy).await.unwrap_or_else(|error| panic!("{context}: then {error:?}"));
+}

@@ -1,0 +1,470 @@
+//! Each write of a store but those of `strain.rs`, while calls of SQLite to the system fail: what was told is what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use agent_core::{
+    BindingQuery, BindingStore, Commit, DeviceId, Effects, Epoch, ErrorKind, Event, Expect, LeaseRequest,
+    NewEvent, NewSession, Purge, ReadEvents, Reason, Result, Seq, SessionId, SessionStore, Timestamp,
+    Trigger, Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+};
+use agent_storage_sqlite::{SqliteStore, Sync};
+use rusqlite::Connection;
+
+use crate::cut::subsets;
+use crate::fault::{Call, EIO, ENOSPC, Fault, Fired, Tally};
+use crate::model::Disk;
+use crate::script::{START, open};
+use crate::strain::texts;
+use crate::{most, vfs, write};
+
+/// One write, in the order in which they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Write {
+    Rename,
+    Touch,
+    Make,
+    SaveConfig,
+    BindAnother,
+    BindNew,
+    Unbind,
+    UnbindWorkspace,
+    DropConfig,
+    Delete,
+    RestoreFirst,
+    RestoreSecond,
+    Beat,
+    /// A damaged record is made anew when it is looked at.
+    Mend,
+    Rebuild,
+    Purge,
+}
+
+pub(crate) const WRITES: [Write; 16] = [
+    Write::Rename,
+    Write::Touch,
+    Write::Make,
+    Write::SaveConfig,
+    Write::BindAnother,
+    Write::BindNew,
+    Write::Unbind,
+    Write::UnbindWorkspace,
+    Write::DropConfig,
+    Write::Delete,
+    Write::RestoreFirst,
+    Write::RestoreSecond,
+    Write::Beat,
+    Write::Mend,
+    Write::Rebuild,
+    Write::Purge,
+];
+
+/// What is seen of a thing that changes by itself.
+pub(crate) type Value = Vec<String>;
+/// All things, by name.
+pub(crate) type Seen = BTreeMap<&'static str, Value>;
+
+impl Write {
+    /// The thing that it changes, and what of what it makes of it; `None` where it cannot have been done to that.
+    fn after(self, before: &Value) -> Option<Value> {
+        let one = |text: &str| Some(vec![text.to_owned()]);
+        let is = |text: &str| before == &[text.to_owned()];
+        match self {
+            Self::Rename => one("new"),
+            Self::Make => one("made"),
+            Self::SaveConfig => one("new = 1"),
+            Self::Touch => one("5"),
+            Self::DropConfig => Some(Vec::new()),
+            Self::BindAnother => Some(with(before, "phone", "place")),
+            Self::BindNew => Some(with(before, "watch", "place")),
+            Self::Unbind => {
+                let stay = before.iter().filter(|bound| !bound.starts_with("tablet"));
+                Some(stay.cloned().collect())
+            }
+            Self::UnbindWorkspace => {
+                let stay = before.iter().filter(|bound| !bound.ends_with("place"));
+                Some(stay.cloned().collect())
+            }
+            Self::Delete => one("deleted"),
+            Self::RestoreFirst => {
+                if is("nothing") {
+                    Some(Vec::new())
+                } else {
+                    Some(before.clone())
+                }
+            }
+            Self::RestoreSecond if is("nothing") => None,
+            Self::RestoreSecond => one("restored"),
+            Self::Beat => one(&(before.first()?.parse::<u64>().ok()? + 1).to_string()),
+            Self::Mend | Self::Rebuild => Some(before.clone()),
+            Self::Purge => one("1 event"),
+        }
+    }
+
+    fn thing(self) -> &'static str {
+        match self {
+            Self::Rename => "name",
+            Self::Touch => "access",
+            Self::Make => "another workspace",
+            Self::SaveConfig | Self::DropConfig => "configuration",
+            Self::BindAnother | Self::BindNew | Self::Unbind | Self::UnbindWorkspace => "bindings",
+            Self::Delete => "leaving workspace",
+            Self::RestoreFirst | Self::RestoreSecond => "restored session",
+            Self::Beat => "beats",
+            Self::Mend | Self::Rebuild => "mended session",
+            Self::Purge => "deleted session",
+        }
+    }
+}
+
+fn with(before: &Value, device: &str, workspace: &str) -> Value {
+    let mut after: BTreeSet<_> = before.iter().filter(|bound| !bound.starts_with(device)).cloned().collect();
+    after.insert(format!("{device} to {workspace}"));
+    after.into_iter().collect()
+}
+
+/// How each write ended that was asked for.
+pub(crate) type Told = Vec<(Write, Result<(), WriteOutcome>)>;
+
+/// What a store holds before, by which the writes are asked for.
+#[derive(Debug)]
+pub(crate) struct Cast {
+    effects: Effects,
+    place: WorkspaceId,
+    another: WorkspaceId,
+    leaving: WorkspaceId,
+    restored: SessionId,
+    commits: [Commit; 2],
+    held: SessionId,
+    epoch: Epoch,
+    mended: SessionId,
+    deleted: SessionId,
+    head: Seq,
+}
+
+fn device(name: &str) -> DeviceId {
+    name.parse().unwrap()
+}
+
+async fn create(store: &SqliteStore, effects: &Effects, text: &str) -> SessionId {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let create = Commit::create(effects, new).event(NewEvent::user_message(text));
+    store.commit(create).await.unwrap().session.id
+}
+
+/// The two commits of another store's session.
+async fn commits_elsewhere(effects: &Effects) -> (SessionId, [Commit; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
+    let id = effects.new_session_id();
+    store.commit(Commit::create(effects, NewSession::new(id, WorkspaceId::DEFAULT))).await.unwrap();
+    let head = SessionStore::load(&store, id).await.unwrap().head;
+    let said = Commit::seal(effects, id, head).event(NewEvent::user_message("restored"));
+    store.commit(said).await.unwrap();
+    let events = store.read(id, ReadEvents::first(100)).await.unwrap().events;
+    let (first, second): (Vec<Event>, Vec<Event>) = events.into_iter().partition(|event| event.seq <= head);
+    (id, [first, second].map(|events| Commit::restore(id, events).unwrap()))
+}
+
+impl Cast {
+    /// Makes a store with everything in it that the writes change.
+    pub(crate) async fn enter(path: &Path) -> Self {
+        let effects = Effects::seeded(5, START);
+        let (restored, commits) = commits_elsewhere(&effects).await;
+        let store = open(path, Sync::Full).await.unwrap();
+        let [place, another, leaving] = [(); 3].map(|()| effects.new_workspace_id());
+        for (id, name) in [(place, "old"), (leaving, "leaving")] {
+            let record = Workspace::new(id, name, effects.new_session_id(), Timestamp::UNIX_EPOCH);
+            store.put(record, Expect::Absent).await.unwrap();
+        }
+        store.save_config(place, Some("old = 1".to_owned()), Expect::Absent).await.unwrap();
+        for (name, to) in [("laptop", place), ("phone", leaving), ("tablet", leaving)] {
+            store.bind(&device(name), to, Expect::Absent).await.unwrap();
+        }
+        let [held, mended, deleted] = [
+            create(&store, &effects, "").await,
+            create(&store, &effects, "mended").await,
+            create(&store, &effects, "deleted").await,
+        ];
+        let begin = Trigger::BeginRun(LeaseRequest::new("test", effects.new_run_id()));
+        let head = SessionStore::load(&store, held).await.unwrap().head;
+        let begun = store.commit(Commit::seal(&effects, held, head).trigger(begin)).await.unwrap().session;
+        let head = SessionStore::load(&store, deleted).await.unwrap().head;
+        let delete = Commit::seal(&effects, deleted, head).trigger(Trigger::Delete(Reason::UserDeleted));
+        let head = store.commit(delete).await.unwrap().session.head;
+        let cast = Self {
+            epoch: begun.lease.unwrap().epoch,
+            effects,
+            place,
+            another,
+            leaving,
+            restored,
+            commits,
+            held,
+            mended,
+            deleted,
+            head,
+        };
+        cast.damage(path);
+        cast
+    }
+
+    fn damage(&self, path: &Path) {
+        let conn = Connection::open(path).unwrap();
+        let sql = "UPDATE sessions SET record_crc = record_crc + 1 WHERE id = ?";
+        assert_eq!(conn.execute(sql, [self.mended.to_string()]).unwrap(), 1);
+    }
+
+    async fn ask(&self, store: &SqliteStore, what: Write) -> Result<()> {
+        match what {
+            Write::Rename => {
+                let main = self.effects.new_session_id();
+                let record = Workspace::new(self.place, "new", main, Timestamp::UNIX_EPOCH);
+                store.put(record, Expect::Any).await.map(drop)
+            }
+            Write::Touch => store.touch(self.place, Timestamp::from_micros(5)).await,
+            Write::Make => {
+                let main = self.effects.new_session_id();
+                let record = Workspace::new(self.another, "made", main, Timestamp::UNIX_EPOCH);
+                store.put(record, Expect::Absent).await.map(drop)
+            }
+            Write::SaveConfig => store.save_config(self.place, Some("new = 1".to_owned()), Expect::Any).await,
+            Write::DropConfig => store.save_config(self.place, None, Expect::Any).await,
+            Write::BindAnother => store.bind(&device("phone"), self.place, Expect::Any).await.map(drop),
+            Write::BindNew => store.bind(&device("watch"), self.place, Expect::Any).await.map(drop),
+            Write::Unbind => store.unbind(&device("tablet")).await.map(drop),
+            Write::UnbindWorkspace => store.unbind_workspace(self.place).await.map(drop),
+            Write::Delete => WorkspaceStore::delete(store, self.leaving).await,
+            Write::RestoreFirst => store.commit(self.commits[0].clone()).await.map(drop),
+            Write::RestoreSecond => store.commit(self.commits[1].clone()).await.map(drop),
+            Write::Beat => store.beat(self.held, self.epoch).await,
+            Write::Mend => SessionStore::load(store, self.mended).await.map(drop),
+            Write::Rebuild => SqliteStore::rebuild(store).await.map(drop),
+            Write::Purge => {
+                store.purge(Purge::new(self.deleted, self.head).keep(Seq::new(1))).await.map(drop)
+            }
+        }
+    }
+
+    /// Asks for all writes, one after another, and tells the disk after each.
+    pub(crate) async fn ask_for_all(&self, store: &SqliteStore, disk: &Disk, told: &mut Told) {
+        for what in WRITES {
+            let done = self.ask(store, what).await;
+            if let Err(error) = &done {
+                // What is there already is a conflict, when it is asked for again.
+                let fits = matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Denied | ErrorKind::Conflict { .. }
+                ) || (what == Write::RestoreSecond && *error.kind() == ErrorKind::NotFound);
+                assert!(fits, "{what:?}: {error:?}");
+            }
+            told.push((what, done.map_err(|error| error.write_outcome())));
+            disk.mark(told.len());
+        }
+    }
+
+    /// What is there.
+    pub(crate) async fn see(&self, store: &SqliteStore) -> Result<Seen> {
+        let mut seen = Seen::new();
+        let place = WorkspaceStore::load(store, self.place).await?;
+        seen.insert("name", vec![place.name]);
+        seen.insert("access", vec![place.last_accessed.as_micros().to_string()]);
+        for (thing, id) in [("another workspace", self.another), ("leaving workspace", self.leaving)] {
+            let name = match WorkspaceStore::load(store, id).await {
+                Err(error) if *error.kind() == ErrorKind::NotFound => "nothing".to_owned(),
+                Err(error) if *error.kind() == ErrorKind::Deleted => "deleted".to_owned(),
+                other => other?.name,
+            };
+            seen.insert(thing, vec![name]);
+        }
+        seen.insert("configuration", store.load_config(self.place).await?.into_iter().collect());
+        let list = BindingStore::list(store, BindingQuery::default()).await?;
+        assert!(list.damaged.is_empty(), "{:?}", list.damaged);
+        let workspace = |id| if id == self.place { "place" } else { "leaving" };
+        let bound =
+            list.items.iter().map(|bound| format!("{} to {}", bound.device, workspace(bound.workspace)));
+        seen.insert("bindings", bound.collect());
+        let restored = match texts(store, self.restored).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => vec!["nothing".to_owned()],
+            other => other?,
+        };
+        seen.insert("restored session", restored);
+        seen.insert("beats", vec![store.pulse(self.held, self.epoch).await?.beat.to_string()]);
+        seen.insert("mended session", texts(store, self.mended).await?);
+        let record = SessionStore::load(store, self.deleted).await?;
+        assert_eq!(record.head, self.head);
+        let left = store.read(self.deleted, ReadEvents::first(100)).await?.events.len();
+        seen.insert(
+            "deleted session",
+            vec![if left == 1 { "1 event".to_owned() } else { format!("{left} events") }],
+        );
+        Ok(seen)
+    }
+}
+
+/// What of what is seen fits none of what may be there, when `done` writes are behind and the next was perhaps begun.
+fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen) -> Option<String> {
+    let mut possible: BTreeMap<_, BTreeSet<Value>> =
+        before.iter().map(|(thing, value)| (*thing, BTreeSet::from([value.clone()]))).collect();
+    for (n, (what, ended)) in told.iter().enumerate().take(done + 1) {
+        let values = possible.entry(what.thing()).or_default();
+        let after: BTreeSet<_> = values.iter().filter_map(|value| what.after(value)).collect();
+        match ended {
+            _ if n == done => values.extend(after),
+            Ok(()) => *values = after,
+            Err(WriteOutcome::NotApplied) => {}
+            Err(_) => values.extend(after),
+        }
+    }
+    let wrong = seen.iter().find(|(thing, value)| !possible[*thing].contains(*value))?;
+    Some(format!("{wrong:?} could be {:?}; {told:?}", possible[wrong.0]))
+}
+
+/// A store at work while calls fail, then once more when none does.
+struct Worked {
+    cast: Cast,
+    before: Seen,
+    told: Told,
+    fired: Vec<Fired>,
+    /// How many events of the disk were behind when the first write was asked for.
+    began: usize,
+}
+
+async fn work(
+    path: &Path,
+    disk: &Disk,
+    mut fails: impl FnMut(usize) -> Option<Fault> + Send + 'static,
+) -> Worked {
+    let cast = Cast::enter(path).await;
+    // Another handle, which has read nothing yet.
+    let store = open(path, Sync::Full).await.unwrap();
+    let (mut number, mut told) = (0, Told::new());
+    let before = {
+        let seer = open(path, Sync::Full).await.unwrap();
+        let before = cast.see(&seer).await.unwrap();
+        // It was mended when it was seen.
+        cast.damage(path);
+        before
+    };
+    let began = disk.trace().moments().len();
+    disk.fail(move |_, call: &Call| {
+        let counts = matches!(call.name, "read" | "fstat" | "write" | "truncate" | "sync");
+        number += usize::from(counts);
+        if counts { fails(number - 1) } else { None }
+    });
+    cast.ask_for_all(&store, disk, &mut told).await;
+    let fired = disk.heal();
+    if !fired.is_empty() {
+        let seen = cast.see(&store).await.unwrap();
+        let wrong = misfit(&before, &told, told.len(), &seen);
+        assert_eq!(wrong, None, "{}", fired[0]);
+        cast.ask_for_all(&store, disk, &mut told).await;
+        let again = &told[WRITES.len()..];
+        let failed = again.iter().filter(|(what, done)| *what != Write::Make && done.is_err());
+        assert_eq!(failed.count(), 0, "{}: {again:?}", fired[0]);
+    }
+    Worked { cast, before, told, fired, began }
+}
+
+impl Worked {
+    /// Opens what is left of a disk, and holds it against what was told.
+    async fn judge(&self, disk: &Disk, done: usize, context: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        write(disk, folder.path());
+        let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
+        let seen = self.cast.see(&store).await.unwrap_or_else(|error| panic!("{context}: {error:?}"));
+        let wrong = misfit(&self.before, &self.told, done, &seen);
+        assert_eq!(wrong, None, "{context}, {done} writes behind");
+        assert_eq!(store.check().await.unwrap(), [], "{context}");
+    }
+
+    /// Kills it at the end, and has the power go there and after each so many calls on the way. Returns how many disks were looked at.
+    async fn cut(&self, disk: &Disk, step: usize, context: &str) -> usize {
+        let trace = disk.trace();
+        let moments = trace.moments();
+        let later: Vec<_> = moments.into_iter().filter(|moment| moment.events >= self.began).collect();
+        let last = *later.last().unwrap();
+        self.judge(&trace.killed(last), last.mark, &format!("{context}; killed")).await;
+        let mut disks = 1;
+        for moment in later.iter().rev().step_by(step) {
+            for kept in subsets(&trace, *moment, most() / 2) {
+                let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
+                self.judge(&trace.image(*moment, &kept), moment.mark, &context).await;
+                disks += 1;
+            }
+        }
+        disks
+    }
+}
+
+/// Has calls fail as told, then looks at what is left. Returns how many disks were looked at; `None` where none failed.
+async fn strain(
+    tally: &mut Tally,
+    fails: impl FnMut(usize) -> Option<Fault> + Send + 'static,
+) -> Option<usize> {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let worked = work(&folder.path().join("agent.db"), &disk, fails).await;
+    let first = worked.fired.first()?.to_string();
+    tally.add(&worked.fired);
+    Some(worked.cut(&disk, 1600 / most(), &first).await)
+}
+
+/// X02, O02: without a call that fails, everything that is asked for is done, and is there whenever the power goes.
+#[tokio::test]
+async fn x02_o02_every_write_is_there_whenever_the_power_goes() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let worked = work(&folder.path().join("agent.db"), &disk, |_| None).await;
+    assert!(worked.told.iter().all(|(_, done)| done.is_ok()), "{:?}", worked.told);
+    let disks = worked.cut(&disk, 3, "nothing failed").await;
+    println!("proof: {disks} SQLite files after the loss of power, sync=full");
+    assert!(disks > 50, "only {disks} disks");
+}
+
+/// X06, X02, A02, A16, A28, O02, O12, R13: any read, write, truncation or sync of SQLite fails, once or from then on, while
+/// workspaces, configuration, bindings, beats, restored commits, records and purges are written. Errors tell the truth,
+/// everything can be asked for again, and a kill or the loss of power takes nothing that was acknowledged. Some calls, or
+/// every one where more subsets are asked for.
+#[tokio::test]
+async fn x06_x02_any_call_fails_under_any_other_write() {
+    let (mut tally, mut disks, mut calls) = (Tally::default(), 0, 0);
+    let step = if most() > 4 { 1 } else { 5 };
+    for (fault, persistent) in [
+        (Fault::Fails(EIO), false),
+        (Fault::Fails(EIO), true),
+        (Fault::Fails(ENOSPC), true),
+        (Fault::DoneButFails(EIO), false),
+    ] {
+        for n in (0..).step_by(step) {
+            let fails = move |number| (number == n || (persistent && number > n)).then_some(fault);
+            let Some(more) = strain(&mut tally, fails).await else { break };
+            disks += more;
+            calls += 1;
+        }
+    }
+    tally.say_of("SQLite");
+    println!("proof: {disks} SQLite files after a call that failed");
+    assert!(calls > 100, "only {calls} calls failed");
+}
+
+/// X06, X02: any two calls fail, at most 20 calls apart. Of the first every tenth, or all with `AGENT_STORAGE_POWER_PAIRS=1`.
+#[tokio::test]
+#[ignore = "takes minutes: .ci/proof"]
+async fn x06_x02_any_two_calls_fail_under_any_other_write() {
+    const APART: usize = 20;
+    let step = std::env::var("AGENT_STORAGE_POWER_PAIRS").map_or(10, |text| text.parse().unwrap());
+    let (mut tally, mut disks, mut pairs) = (Tally::default(), 0, 0);
+    'all: for n in (0..).step_by(step) {
+        for m in n + 1..=n + APART {
+            let fails = move |number| (number == n || number == m).then_some(Fault::Fails(EIO));
+            let Some(more) = strain(&mut tally, fails).await else { break 'all };
+            disks += more;
+            pairs += 1;
+        }
+    }
+    tally.say_of("SQLite");
+    println!("proof: {pairs} pairs of calls that fail under SQLite");
+    println!("proof: {disks} SQLite files after a call that failed");
+    assert!(pairs > 100, "only {pairs} pairs");
+}
