@@ -87,7 +87,7 @@ async fn cut(disk: &Disk, began: usize, seen: &Seen, context: &str) -> usize {
     let trace = disk.trace();
     let later: Vec<_> = trace.moments().into_iter().filter(|moment| moment.events >= began).collect();
     let mut disks = 0;
-    for moment in later.iter().rev().step_by(400 / most()) {
+    for moment in later.iter().rev().step_by(160 / most()) {
         judge(&trace.killed(*moment), seen, &format!("{context}; killed after call {}", moment.events)).await;
         disks += 1;
         for kept in subsets(&trace, *moment, most() / 2) {

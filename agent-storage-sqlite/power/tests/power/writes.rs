@@ -378,7 +378,7 @@ impl Worked {
         assert_eq!(store.check().await.unwrap(), [], "{context}");
     }
 
-    /// Kills it at the end, and has the power go there and after each so many calls on the way. Returns how many disks were looked at.
+    /// Kills it when it was told of the first failure and at the end, and has the power go there and after each so many calls on the way. Returns how many disks were looked at.
     async fn cut(&self, disk: &Disk, step: usize, context: &str) -> usize {
         let trace = disk.trace();
         let moments = trace.moments();
@@ -386,6 +386,11 @@ impl Worked {
         let last = *later.last().unwrap();
         self.judge(&trace.killed(last), last.mark, &format!("{context}; killed")).await;
         let mut disks = 1;
+        if let Some(failed) = self.told.iter().position(|(_, done)| done.is_err()) {
+            let told = later.iter().find(|moment| moment.mark == failed + 1).unwrap();
+            self.judge(&trace.killed(*told), told.mark, &format!("{context}; killed then")).await;
+            disks += 1;
+        }
         for moment in later.iter().rev().step_by(step) {
             for kept in subsets(&trace, *moment, most() / 2) {
                 let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
