@@ -25,6 +25,7 @@ pub mod registry;
 pub mod retention;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+pub mod secrets;
 pub mod session;
 mod storage;
 pub mod transcript;

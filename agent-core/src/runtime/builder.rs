@@ -12,6 +12,7 @@ use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::tools::Toolbox;
 use crate::runtime::{AgentRuntime, Runs, Shared};
+use crate::secrets::Secrets;
 use crate::session::SessionStore;
 use crate::storage::Storage;
 use crate::workspace::WorkspaceStore;
@@ -38,6 +39,7 @@ pub struct AgentBuilder {
     bindings: Option<Arc<dyn BindingStore>>,
     plugins: Vec<Arc<dyn Plugin>>,
     effects: Effects,
+    secrets: Option<Secrets>,
 }
 
 impl AgentBuilder {
@@ -51,6 +53,7 @@ impl AgentBuilder {
             bindings: None,
             plugins: Vec::new(),
             effects: Effects::default(),
+            secrets: None,
         }
     }
 
@@ -106,6 +109,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Gives the agent's tools these secrets, as [`AgentRuntime::with_secrets`] does.
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = Some(secrets);
+        self
+    }
+
     /// Checks that everything is there. No I/O.
     ///
     /// # Errors
@@ -143,7 +153,11 @@ impl AgentBuilder {
             runs: Runs::default(),
             process,
         };
-        Ok(AgentRuntime { shared: Arc::new(shared), storage, workspaces })
+        let runtime = AgentRuntime { shared: Arc::new(shared), storage, workspaces, secrets: None };
+        Ok(match self.secrets {
+            Some(secrets) => runtime.with_secrets(secrets),
+            None => runtime,
+        })
     }
 
     fn active_provider(&self, faults: &mut Vec<String>) -> Option<usize> {

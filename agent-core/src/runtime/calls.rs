@@ -148,9 +148,13 @@ impl Driver {
             ToolResult::new(call.call.clone(), ToolOutcome::Error, text)
         } else {
             let session = &self.session;
-            let for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
-                .with_sessions(self.handle.runtime().storage.sessions.clone())
+            let runtime = self.handle.runtime();
+            let mut for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
+                .with_sessions(runtime.storage.sessions.clone())
                 .with_effects(shared.effects.clone());
+            if let Some(secrets) = &runtime.secrets {
+                for_whom = for_whom.with_secrets(secrets.clone());
+            }
             let span = info_span!("tool", tool = %call.name, call = %call.call);
             let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
             let work = shared.tools.call(call, for_whom, policies, time);
@@ -202,10 +206,14 @@ impl Driver {
 
     async fn save_result(
         &mut self,
-        result: ToolResult,
+        mut result: ToolResult,
         span: bool,
         context: &mut ModelContext,
     ) -> Result<()> {
+        if let Some(secrets) = &self.handle.runtime().secrets {
+            // The stores hide it too; what the model and the caller see goes past them.
+            result.output = secrets.hide_json(result.output);
+        }
         let body = Body::AgentToolResult(result.clone());
         let mut events = vec![NewEvent::of(&self.kept(&body))];
         if span {

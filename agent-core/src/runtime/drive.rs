@@ -1,5 +1,6 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -14,6 +15,7 @@ use tracing::{Instrument, info_span, warn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::id::{CommitId, Epoch, RunId};
+use crate::runtime::AgentRuntime;
 use crate::runtime::Slot;
 use crate::runtime::ask::AnswerEnd;
 use crate::runtime::calls::After;
@@ -25,6 +27,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
+use crate::secrets::Secrets;
 use crate::session::{
     Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
     SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
@@ -342,22 +345,23 @@ impl Driver {
     }
 
     async fn before_run(&mut self) {
-        let shared = self.handle.runtime().shared.clone();
+        let AgentRuntime { shared, secrets, .. } = self.handle.runtime().clone();
         for plugin in &shared.plugins {
             let work = plugin.before_run(&self.session);
+            let time = shared.config.limits.tool_timeout;
             tokio::select! {
                 biased;
                 stopped = &mut self.stop, if self.noticed.is_none() => self.noticed = Some(stopped),
-                () = hook(plugin.name(), "before_run", shared.config.limits.tool_timeout, work) => {}
+                () = hook(plugin.name(), "before_run", secrets.as_ref(), time, work) => {}
             }
         }
     }
 
     async fn after_run(&mut self, report: &RunReport) {
-        let shared = self.handle.runtime().shared.clone();
+        let AgentRuntime { shared, secrets, .. } = self.handle.runtime().clone();
         for plugin in &shared.plugins {
             let work = plugin.after_run(&self.session, report);
-            hook(plugin.name(), "after_run", shared.config.limits.tool_timeout, work).await;
+            hook(plugin.name(), "after_run", secrets.as_ref(), shared.config.limits.tool_timeout, work).await;
         }
     }
 }
@@ -377,10 +381,20 @@ fn goes_on(persistence: Persistence, error: &Error) -> bool {
 }
 
 /// A plugin's hook: what goes wrong in it is logged.
-async fn hook(plugin: &str, name: &str, time: Duration, work: impl Future<Output = Result<()>>) {
+async fn hook(
+    plugin: &str,
+    name: &str,
+    secrets: Option<&Secrets>,
+    time: Duration,
+    work: impl Future<Output = Result<()>>,
+) {
     match timeout(time, isolated(work)).await {
         Ok(Some(Ok(()))) => {}
-        Ok(Some(Err(error))) => warn!(plugin, hook = name, %error, "a plugin's hook failed"),
+        Ok(Some(Err(error))) => {
+            let text = error.to_string();
+            let error = secrets.map_or(Cow::Borrowed(&*text), |secrets| secrets.hide(&text));
+            warn!(plugin, hook = name, %error, "a plugin's hook failed");
+        }
         Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
         Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),
     }

@@ -40,6 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::manager::WorkspaceManager;
+use crate::secrets::Secrets;
 use crate::session::Patch;
 use crate::storage::Storage;
 use start::{Watched, watch_holder};
@@ -51,6 +52,7 @@ pub struct AgentRuntime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) storage: Storage,
     pub(crate) workspaces: WorkspaceManager,
+    pub(crate) secrets: Option<Secrets>,
 }
 
 /// What the runtimes of all tenants have in common.
@@ -165,11 +167,21 @@ impl AgentRuntime {
         &self.shared.effects
     }
 
-    /// The same models and plugins on the stores of another tenant. No I/O. They are shut down together.
+    /// The same models and plugins on the stores of another tenant, which has secrets of its own, and none before
+    /// [`with_secrets`](Self::with_secrets). No I/O. They are shut down together.
     #[must_use]
     pub fn rebind(&self, storage: Storage) -> Self {
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self { shared: self.shared.clone(), storage, workspaces }
+        Self { shared: self.shared.clone(), storage, workspaces, secrets: None }
+    }
+
+    /// Gives the tools of this tenant's sessions these secrets, and [hides](crate::secrets) from its stores what they were
+    /// given.
+    #[must_use]
+    pub fn with_secrets(self, secrets: Secrets) -> Self {
+        let storage = secrets.hidden_from(self.storage);
+        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
+        Self { shared: self.shared, storage, workspaces, secrets: Some(secrets) }
     }
 
     /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted.

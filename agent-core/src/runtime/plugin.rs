@@ -13,6 +13,7 @@ use crate::id::{RunId, SessionId, WorkspaceId};
 use crate::json::RawJson;
 use crate::runtime::provider::ToolSpec;
 use crate::runtime::run::RunReport;
+use crate::secrets::{Secret, SecretName, Secrets};
 use crate::session::{Access, CallId, Session, SessionStore};
 
 /// Tools and hooks. Plugins are asked in the order in which they were given to the builder.
@@ -76,12 +77,13 @@ pub struct ToolContext {
     /// Where the session is.
     sessions: Option<Arc<dyn SessionStore>>,
     effects: Option<Effects>,
+    secrets: Option<Secrets>,
 }
 
 impl ToolContext {
     /// A call of `run` in `session`.
     pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
-        Self { session, workspace, run, call, sessions: None, effects: None }
+        Self { session, workspace, run, call, sessions: None, effects: None, secrets: None }
     }
 
     /// Sets where the session is.
@@ -95,6 +97,13 @@ impl ToolContext {
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = Some(effects);
+        self
+    }
+
+    /// Sets where the values of secrets come from.
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = Some(secrets);
         self
     }
 
@@ -123,5 +132,31 @@ impl ToolContext {
                 false
             }
         }
+    }
+
+    /// The value of a secret that the session has [mounted](SecretName::resource). Where a result, an error or an event
+    /// holds it, its name is written in its place, as [`crate::secrets`] says.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` where it is not mounted, or that cannot be looked up; `NotFound` where there is no value, or the agent
+    /// [has no secrets](crate::runtime::AgentRuntime::with_secrets); those of the source.
+    pub async fn secret(&self, name: &SecretName) -> Result<Secret> {
+        let resource = name.resource();
+        if !self.is_mounted(&resource, Access::Read).await {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("session {} may not have secret {name}; mount {resource} in it", self.session),
+            ));
+        }
+        let secrets = self.secrets.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "secret {name}: the agent has no secrets; give it some with AgentBuilder::with_secrets"
+                ),
+            )
+        })?;
+        secrets.reveal(self.workspace, name).await
     }
 }

@@ -17,6 +17,7 @@ mod manager;
 mod people;
 mod scheduler;
 mod schedulers;
+mod secrets;
 mod session_tools;
 mod states;
 mod stop;

@@ -1,0 +1,213 @@
+//! References to secrets: a session holds their names, and what the agent writes never holds their values.
+//!
+//! A session refers to a secret by the mount `secret:NAME` ([`SecretName::resource`]), its own or inherited: a name in its
+//! record, its log and its export, and nothing more. A tool that needs the value asks for it by
+//! `ToolContext::secret`, and gets what the session mounts; the host's [`SecretSource`] knows the values.
+//!
+//! Each value that was given out is [hidden](Secrets::hide) from then on: where it appears in the result of a tool, in an
+//! error, or in any event or note that goes to the stores, `(secret NAME)` stands in its place. The model and the stream
+//! of a run see the results of tools so, too. It is known where it appears as it is, also escaped in JSON; not where a
+//! tool has encoded it (Base64, a hash, a part of it).
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use agent_core::WorkspaceId;
+//! use agent_core::secrets::{Secret, SecretName, Secrets};
+//!
+//! # futures::executor::block_on(async {
+//! let name: SecretName = "github".parse()?;
+//! let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+//! let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+//! let said = format!("401: token {} was refused", token.expose());
+//! assert_eq!(secrets.hide(&said), "401: token (secret github) was refused");
+//! assert_eq!(format!("{token:?}"), "(secret)");
+//! # Ok::<(), agent_core::Error>(())
+//! # }).unwrap();
+//! ```
+
+mod hide;
+mod store;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{WorkspaceId, quoted, text_serde};
+use crate::json::RawJson;
+use crate::storage::Storage;
+
+/// Names a secret: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretName(Box<str>);
+
+impl SecretName {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The resource by which a session mounts the secret: `secret:NAME`.
+    ///
+    /// ```
+    /// use agent_core::{Access, Patch};
+    /// use agent_core::secrets::SecretName;
+    ///
+    /// let github: SecretName = "github".parse()?;
+    /// assert_eq!(github.resource(), "secret:github");
+    /// let patch = Patch::new().mount(github.resource(), Access::Read);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn resource(&self) -> String {
+        format!("secret:{self}")
+    }
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretName({:?})", &self.0)
+    }
+}
+
+impl FromStr for SecretName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let fits =
+            |(at, b): (usize, u8)| b.is_ascii_alphanumeric() || (at > 0 && matches!(b, b'.' | b'_' | b'-'));
+        if text.is_empty() || text.len() > 64 || !text.bytes().enumerate().all(fits) {
+            return Err(Error::invalid(format!(
+                "the name of a secret {} must be 1 to 64 of a-z, A-Z, 0-9, ., _ and -, and start with a letter or digit",
+                quoted(text)
+            )));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+text_serde!(SecretName);
+
+/// The value of a secret. It has no text form: `Debug` shows that it is one, and nothing of it; it cannot be serialized.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// The fewest bytes of a value.
+    pub const MIN_BYTES: usize = 8;
+    /// The most bytes of a value.
+    pub const MAX_BYTES: usize = 64 << 10;
+
+    /// A value.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for one of fewer than 8 bytes, which could not be told from ordinary text and so not be hidden, and
+    /// for one of more than 64 KiB. The value is not quoted.
+    pub fn new(value: impl Into<String>) -> Result<Self> {
+        let value = value.into();
+        if value.len() < Self::MIN_BYTES || value.len() > Self::MAX_BYTES {
+            return Err(Error::invalid(format!(
+                "a secret of {} bytes; give {} to {}, so that it is told from ordinary text",
+                value.len(),
+                Self::MIN_BYTES,
+                Self::MAX_BYTES
+            )));
+        }
+        Ok(Self(value.into()))
+    }
+
+    /// The value. Give it to whom it is for, and to nothing that writes it down.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Where a host keeps the values of secrets of one tenant: its configuration, a keychain, a vault.
+#[async_trait]
+pub trait SecretSource: fmt::Debug + Send + Sync + 'static {
+    /// The value of a secret for a workspace, as it is now; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Any, without a value in its text; whoever asked is given it.
+    async fn secret(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Option<Secret>>;
+}
+
+/// The same secrets for all workspaces.
+#[async_trait]
+impl SecretSource for BTreeMap<SecretName, Secret> {
+    async fn secret(&self, _: WorkspaceId, name: &SecretName) -> Result<Option<Secret>> {
+        Ok(self.get(name).cloned())
+    }
+}
+
+/// The secrets of one tenant, and which of them were given out. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    source: Arc<dyn SecretSource>,
+    /// By value: a name may have had several.
+    given: Arc<RwLock<HashMap<Box<str>, SecretName>>>,
+}
+
+impl Secrets {
+    /// The secrets that this source knows, none of them given out yet.
+    pub fn new(source: impl SecretSource) -> Self {
+        Self { source: Arc::new(source), given: Arc::default() }
+    }
+
+    /// The value of a secret. From now on it is hidden wherever these secrets are.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; those of the source.
+    pub async fn reveal(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Secret> {
+        let secret = self.source.secret(workspace, name).await?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("there is no secret {name} for workspace {workspace}; add it to what the host keeps them in"),
+            )
+        })?;
+        let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
+        given.insert(secret.0.clone(), name.clone());
+        Ok(secret)
+    }
+
+    /// The text with `(secret NAME)` in place of each value that was given out.
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        hide::text(&self.given.read().unwrap_or_else(PoisonError::into_inner), text)
+    }
+
+    /// The JSON with `(secret NAME)` in place of each value in its texts, keys and numbers.
+    #[must_use]
+    pub fn hide_json(&self, json: RawJson) -> RawJson {
+        self.hide_in(json, 0)
+    }
+
+    /// The same, but for the keys of the `outer` levels.
+    fn hide_in(&self, json: RawJson, outer: usize) -> RawJson {
+        hide::json(&self.given.read().unwrap_or_else(PoisonError::into_inner), json, outer)
+    }
+
+    /// The same stores, the sessions written so that each value that was given out is hidden.
+    #[must_use]
+    pub fn hidden_from(&self, storage: Storage) -> Storage {
+        store::hiding(self.clone(), storage)
+    }
+}
