@@ -20,8 +20,13 @@
 //! # The document
 //!
 //! One JSON object with the fields `format` (1), `kind` (`session`), `session` (the record), `events` (all of the session's
-//! own events, one a line), and last `crc32c`: eight lower-case hexadecimal digits, of the bytes before `,"crc32c":`. The
-//! events are the truth: what is imported is their fold.
+//! own events, one a line), `ancestors` where the session was made from others (of each its `session` and those of its
+//! `events` that the session shares with it, oldest first), and last `crc32c`: eight lower-case hexadecimal digits, of the
+//! bytes before `,"crc32c":`. The events are the truth: what is imported is their fold. `docs/schemas/session.json` is its
+//! JSON Schema.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use futures::TryStreamExt;
 use serde::Deserialize;
@@ -31,6 +36,7 @@ use crate::id::{Seq, SessionId};
 use crate::json::{Fault, RawJson};
 use crate::session::ext::own_events;
 use crate::session::{Commit, Event, Session, SessionState, SessionStore, SessionStoreExt};
+use crate::transcript::check_head;
 
 /// The version of the document that is written.
 pub const MANIFEST_FORMAT: u64 = 1;
@@ -49,18 +55,32 @@ pub struct Manifest {
     pub session: Session,
     /// Its own events, from the first to the record's head.
     pub events: Vec<Event>,
+    /// The sessions that it was made from, parents first.
+    pub ancestors: Vec<Ancestor>,
 }
 
-/// What every version of the document says of itself.
-#[derive(Deserialize)]
-struct Head {
-    format: u64,
-    kind: String,
+/// What a session shares with one that it was made from, by a fork or as a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ancestor {
+    /// The ancestor.
+    pub session: SessionId,
+    /// Its own events, from the first to the end of the commit that holds the last shared one; of the parent of a child
+    /// its first commit.
+    pub events: Vec<Event>,
 }
 
 #[derive(Deserialize)]
 struct Document {
     session: Named,
+    events: Vec<RawJson>,
+    #[serde(default)]
+    ancestors: Vec<Shared>,
+}
+
+#[derive(Deserialize)]
+struct Shared {
+    session: SessionId,
     events: Vec<RawJson>,
 }
 
@@ -72,12 +92,13 @@ struct Named {
 }
 
 impl Manifest {
-    /// Reads a session from a store: its record, and all of its own events up to the record's head. Holds them all in
-    /// memory.
+    /// Reads a session from a store: its record, all of its own events up to the record's head, and what it shares with the
+    /// sessions that it was made from. Holds them all in memory.
     ///
     /// # Errors
     ///
-    /// `Deleted`, `NotFound`; `Corrupt` where a part of the log cannot be read: then there is no whole session to export.
+    /// `Deleted`, also where an ancestor was deleted and purged in the middle of a commit that the session shares;
+    /// `NotFound`; `Corrupt` where a part of a log cannot be read: then there is no whole session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         let session = store.load(id).await?;
         if session.status.state == SessionState::Deleted {
@@ -95,52 +116,38 @@ impl Manifest {
                 session.head
             )));
         }
-        Ok(Self { session, events })
+        let ancestors = ancestors_of(store, &session).await?;
+        Ok(Self { session, events, ancestors })
     }
 
     /// Stores the session as it is, commit by commit, where there is none of its id yet. Where an earlier import was cut
     /// off, it is finished; where all is there, nothing is written. Nothing is ever merged.
     ///
-    /// A fork or a child needs its parent in the same store: import that first.
+    /// Of an ancestor that is not there, what the session shares is stored first, as the session that it was at that point:
+    /// with the wakes and inputs that it had then. Importing the ancestor's own document later completes it.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the store has another history under this id, or somebody wrote to it meanwhile; `Deleted` where it
-    /// was deleted there; those of [`SessionStoreExt::settle`].
+    /// `Conflict` where the store has another history under this id or an ancestor's, or somebody wrote to it meanwhile;
+    /// `Deleted` where it, or its parent, was deleted there; `NotFound` where its parent is not there, and nothing was left
+    /// of it when the document was made; those of [`SessionStoreExt::settle`].
     pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
+        for ancestor in &self.ancestors {
+            let there = find(store, ancestor.session).await?;
+            // What a session that was deleted there still shares is for the store to say.
+            if there.as_ref().is_none_or(|there| there.status.state != SessionState::Deleted) {
+                restore(store, ancestor.session, there, &ancestor.events, false).await?;
+            }
+        }
         let id = self.session.id;
-        let there = match store.load(id).await {
-            Ok(session) if session.status.state == SessionState::Deleted => {
-                return Err(Error::new(
-                    ErrorKind::Deleted,
-                    format!("session {id} was deleted in this store; its id is not used again"),
-                ));
-            }
-            Ok(session) => Some(session),
-            Err(error) if *error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let mut rest = self.events.as_slice();
-        if let Some(there) = &there {
-            let mut own = own_events(store, id, self.session.lineage.base(), Some(there.head));
-            while let Some(event) = own.try_next().await? {
-                match rest.split_first() {
-                    Some((first, behind)) if *first == event => rest = behind,
-                    _ => {
-                        return Err(Error::new(
-                            ErrorKind::Conflict { head: Some(there.head) },
-                            format!(
-                                "session {id} is in this store already, with another event {}; nothing was written",
-                                event.seq
-                            ),
-                        ));
-                    }
-                }
-            }
+        let there = find(store, id).await?;
+        if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!("session {id} was deleted in this store; its id is not used again"),
+            ));
         }
-        for commit in rest.chunk_by(|a, b| a.commit == b.commit) {
-            store.settle(Commit::restore(id, commit.to_vec())?).await?;
-        }
+        restore(store, id, there, &self.events, true).await?;
         let imported = store.load(id).await?;
         if imported.head != self.session.head {
             return Err(Error::new(
@@ -160,11 +167,16 @@ impl Manifest {
             "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
             self.session.to_json()
         );
-        for (n, event) in self.events.iter().enumerate() {
-            out.push_str(if n == 0 { "\n" } else { ",\n" });
-            out.push_str(&event.to_json());
+        push_events(&mut out, &self.events);
+        for (n, ancestor) in self.ancestors.iter().enumerate() {
+            out.push_str(if n == 0 { ",\n\"ancestors\":[" } else { "," });
+            out.push_str(&format!("\n{{\"session\":\"{}\",\"events\":[", ancestor.session));
+            push_events(&mut out, &ancestor.events);
+            out.push('}');
         }
-        out.push_str("\n]");
+        if !self.ancestors.is_empty() {
+            out.push_str("\n]");
+        }
         let crc = crc32c::crc32c(out.as_bytes());
         out.push_str(&format!("{CRC_OPEN}{crc:08x}{CRC_CLOSE}"));
         out
@@ -178,44 +190,146 @@ impl Manifest {
     pub fn parse(text: &str) -> Result<Self> {
         let whole = checked(text);
         // What a newer version says of itself comes first: it may be framed otherwise.
-        let head: Head = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("the document is no manifest").with_source(Fault::from(source))
-        })?;
-        if head.format > MANIFEST_FORMAT || head.kind != KIND {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "the document is a {:?} of format {}; this version reads a {KIND:?} of format {MANIFEST_FORMAT}",
-                    head.kind.chars().take(32).collect::<String>(),
-                    head.format
-                ),
-            ));
-        }
-        if !whole || head.format != MANIFEST_FORMAT {
+        let format = check_head(text, KIND, MANIFEST_FORMAT)?;
+        if !whole || format != MANIFEST_FORMAT {
             return Err(Error::corrupt(
                 "the manifest's checksum does not fit; export it again, or take another copy",
             ));
         }
-        let Document { session: named, events } = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("the manifest lacks its parts").with_source(Fault::from(source))
-        })?;
-        let events: Vec<_> =
-            events.iter().map(|event| Event::from_json(event.get())).collect::<Result<_>>()?;
-        let [first, rest @ ..] = events.as_slice() else {
-            return Err(Error::corrupt(format!("the manifest of session {} has no events", named.id)));
-        };
-        let mut session = Session::begin(named.id, first)?;
-        for event in rest {
-            session.apply(event)?;
-        }
+        let Document { session: named, events, ancestors } =
+            serde_json::from_str(text).map_err(|source| {
+                Error::corrupt("the manifest lacks its parts").with_source(Fault::from(source))
+            })?;
+        let (session, events) = folded(named.id, &events)?;
         if session.head != named.head {
             return Err(Error::corrupt(format!(
                 "the manifest of session {} has events up to {}, its record says {}",
                 named.id, session.head, named.head
             )));
         }
-        Ok(Self { session, events })
+        let ancestors = ancestors.into_iter().map(|Shared { session, events }| {
+            folded(session, &events).map(|(_, events)| Ancestor { session, events })
+        });
+        Ok(Self { session, events, ancestors: ancestors.collect::<Result<_>>()? })
     }
+}
+
+/// What a session shares with those that it was made from.
+async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
+    let mut found: HashMap<SessionId, (Session, Seq)> = HashMap::new();
+    let mut wanted = shared_by(session);
+    while let Some((id, until)) = wanted.pop() {
+        match found.entry(id) {
+            Entry::Occupied(mut there) => {
+                let (_, so_far) = there.get_mut();
+                *so_far = until.max(*so_far);
+            }
+            Entry::Vacant(place) => {
+                let record = store.load(id).await?;
+                wanted.extend(shared_by(&record));
+                place.insert((record, until));
+            }
+        }
+    }
+    let mut found: Vec<_> = found.into_values().collect();
+    found.sort_by_key(|(record, _)| (record.depth, record.id));
+    let mut ancestors = Vec::with_capacity(found.len());
+    for (record, until) in found {
+        let (id, base) = (record.id, record.lineage.base());
+        let mut events: Vec<_> =
+            own_events(store, id, base, Some(until.max(base.next()))).try_collect().await?;
+        // Of one that was deleted, and shares nothing, nothing may be left.
+        let Some(last) = events.last() else { continue };
+        if last.n < last.of {
+            let end = Seq::new(last.seq.get() + u64::from(last.of - last.n));
+            let rest: Vec<_> = own_events(store, id, last.seq, Some(end)).try_collect().await?;
+            events.extend(rest);
+        }
+        if events.last().is_none_or(|last| last.seq < until || last.n < last.of) {
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!(
+                    "session {}: what it shares with {id}, which was deleted, ends within a commit; \
+                     copy the store instead",
+                    session.id
+                ),
+            ));
+        }
+        ancestors.push(Ancestor { session: id, events });
+    }
+    Ok(ancestors)
+}
+
+/// The sessions that another was made from, and up to where it shares their events.
+fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
+    let segments = session.lineage.segments.iter().map(|segment| (segment.session, segment.until));
+    segments.chain(session.origin.parent().map(|parent| (parent, Seq::ZERO))).collect()
+}
+
+/// The session of this id, if there is one.
+async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Option<Session>> {
+    match store.load(id).await {
+        Ok(session) => Ok(Some(session)),
+        Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the events that are not there yet, after comparing those that are. There may be more of them where these are not
+/// the whole log.
+async fn restore<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    there: Option<Session>,
+    events: &[Event],
+    whole: bool,
+) -> Result<()> {
+    let mut rest = events;
+    if let (Some(there), [first, ..]) = (&there, events) {
+        let after = Seq::new(first.seq.get().saturating_sub(1));
+        let mut own = own_events(store, id, after, Some(there.head));
+        while (whole || !rest.is_empty())
+            && let Some(event) = own.try_next().await?
+        {
+            match rest.split_first() {
+                Some((first, behind)) if *first == event => rest = behind,
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::Conflict { head: Some(there.head) },
+                        format!(
+                            "session {id} is in this store already, with another event {}; nothing was written",
+                            event.seq
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    for commit in rest.chunk_by(|a, b| a.commit == b.commit) {
+        store.settle(Commit::restore(id, commit.to_vec())?).await?;
+    }
+    Ok(())
+}
+
+fn push_events(out: &mut String, events: &[Event]) {
+    for (n, event) in events.iter().enumerate() {
+        out.push_str(if n == 0 { "\n" } else { ",\n" });
+        out.push_str(&event.to_json());
+    }
+    out.push_str("\n]");
+}
+
+/// Events, and the record that they make.
+fn folded(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
+    let events: Vec<_> = events.iter().map(|event| Event::from_json(event.get())).collect::<Result<_>>()?;
+    let [first, rest @ ..] = events.as_slice() else {
+        return Err(Error::corrupt(format!("the manifest of session {id} has no events")));
+    };
+    let mut session = Session::begin(id, first)?;
+    for event in rest {
+        session.apply(event)?;
+    }
+    Ok((session, events))
 }
 
 /// Whether a document ends with the checksum of what comes before.

@@ -36,7 +36,7 @@ use crate::session::document::DocumentWritten;
 use crate::session::{
     Actor, Commit, Expect, NewEvent, Session, SessionState, SessionStore, SessionStoreExt, Trigger,
 };
-use crate::transcript::{Speaker, TranscriptMessage};
+use crate::transcript::{Speaker, TranscriptMessage, check_head};
 
 /// The version of the document that is written.
 pub const STATE_FORMAT: u64 = 1;
@@ -85,13 +85,6 @@ pub struct RuntimeState {
 struct Message {
     role: Speaker,
     text: String,
-}
-
-/// What every version of the document says of itself.
-#[derive(Deserialize)]
-struct Head {
-    format: u64,
-    kind: String,
 }
 
 #[derive(Deserialize)]
@@ -249,19 +242,7 @@ impl StatePayload {
     ///
     /// `Corrupt` where it is no state; `Unsupported` where it is of a newer version, or of another kind.
     pub fn parse(text: &str) -> Result<Self> {
-        let head: Head = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("the document is no state of a session").with_source(Fault::from(source))
-        })?;
-        if head.format > STATE_FORMAT || head.kind != KIND {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "the document is a {:?} of format {}; this version reads a {KIND:?} of format {STATE_FORMAT}",
-                    head.kind.chars().take(32).collect::<String>(),
-                    head.format
-                ),
-            ));
-        }
+        check_head(text, KIND, STATE_FORMAT)?;
         let parts: Parts = serde_json::from_str(text).map_err(|source| {
             Error::corrupt("a part of the state is not what it should be").with_source(Fault::from(source))
         })?;

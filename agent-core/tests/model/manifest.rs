@@ -95,28 +95,73 @@ async fn f03_x02_an_import_is_finished_and_never_merged() {
     assert_eq!(*Manifest::export(&other, nobody).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// F03, R16: a fork and a child come after their parents.
+/// F07, R16: the document of a fork or a child brings what it shares with the sessions that it was made from, and is the
+/// same out of the store that has nothing else; their own documents complete them.
 #[tokio::test]
-async fn f03_r16_a_fork_follows_its_parent() {
+async fn f07_r16_the_document_of_a_fork_needs_no_other() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
-    let root = tempfile::tempdir().unwrap();
-    let there = files(root.path()).await;
-    let session = rich(&here, &effects).await;
-    let fork = here.fork(&effects, session.id, None).await.unwrap();
-    let fork =
-        here.append(&effects, fork.id, fork.head, vec![NewEvent::user_message("own")]).await.unwrap().session;
-    let child = here.create_child(&effects, session.id, Patch::new()).await.unwrap();
-    let mut documents = Vec::new();
-    for id in [session.id, fork.id, child.id] {
-        documents.push(Manifest::export(&here, id).await.unwrap());
+    let say = async |id: SessionId, head: Seq, text: &str| {
+        let said = vec![NewEvent::user_message(text), NewEvent::user_message("and")];
+        here.append(&effects, id, head, said).await.unwrap().session
+    };
+    let root = rich(&here, &effects).await;
+    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let fork = say(fork.id, fork.head, "own").await;
+    // From the middle of a commit.
+    let deep = here.fork(&effects, fork.id, Some(Seq::new(fork.head.get() - 1))).await.unwrap();
+    let deep = say(deep.id, deep.head, "deeper").await;
+    say(fork.id, fork.head, "after the fork").await;
+    // At a point before its parent was: the parent shares nothing.
+    let early = here.fork(&effects, deep.id, Some(Seq::new(1))).await.unwrap();
+    let child = here.create_child(&effects, early.id, Patch::new()).await.unwrap();
+    for (id, ancestors) in [(root.id, 0), (fork.id, 1), (deep.id, 2), (early.id, 3), (child.id, 4)] {
+        let document = Manifest::export(&here, id).await.unwrap().to_json();
+        let parsed = Manifest::parse(&document).unwrap();
+        assert_eq!(parsed.ancestors.len(), ancestors, "{document}");
+        let folder = tempfile::tempdir().unwrap();
+        let there = files(folder.path()).await;
+        let imported = parsed.import(&there).await.unwrap();
+        assert_eq!(imported, SessionStore::load(&here, id).await.unwrap());
+        assert_eq!(parsed.import(&there).await.unwrap(), imported, "a second time");
+        assert_eq!(Manifest::export(&there, id).await.unwrap().to_json(), document);
+        let all = ReadEvents::first(1000);
+        assert_eq!(
+            there.history(id, all.clone()).await.unwrap(),
+            here.history(id, all.clone()).await.unwrap()
+        );
+        for id in [root.id, fork.id, deep.id, early.id, child.id] {
+            let whole = Manifest::export(&here, id).await.unwrap();
+            assert_eq!(whole.import(&there).await.unwrap(), whole.session);
+            assert_eq!(Manifest::export(&there, id).await.unwrap(), whole);
+        }
     }
-    assert_eq!(*documents[1].import(&there).await.unwrap_err().kind(), ErrorKind::NotFound);
-    for document in &documents {
-        document.import(&there).await.unwrap();
-    }
-    let all = ReadEvents::first(1000);
-    assert_eq!(there.history(fork.id, all.clone()).await.unwrap(), here.history(fork.id, all).await.unwrap());
-    assert_eq!(SessionStore::load(&there, child.id).await.unwrap(), child);
+}
+
+/// F07, R13: a fork is exported after its parent was deleted and purged, with what it shares; where the parent was deleted
+/// in the target nothing is made from it, and where it is another there nothing is written.
+#[tokio::test]
+async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let root = rich(&here, &effects).await;
+    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let before = Manifest::export(&here, fork.id).await.unwrap();
+    let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    SessionStore::purge(&here, Purge::new(root.id, gone.head).keep(root.head)).await.unwrap();
+    let after = Manifest::export(&here, fork.id).await.unwrap();
+    assert_eq!(after, before);
+    let there = MemoryStore::new();
+    after.import(&there).await.unwrap();
+    assert_eq!(SessionStore::load(&there, root.id).await.unwrap().status.state, root.status.state);
+
+    let deleted = MemoryStore::new();
+    Manifest::export(&there, root.id).await.unwrap().import(&deleted).await.unwrap();
+    deleted.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    assert_eq!(*after.import(&deleted).await.unwrap_err().kind(), ErrorKind::Deleted);
+    let other = MemoryStore::new();
+    SessionStoreExt::create(&other, &effects, NewSession::new(root.id, WorkspaceId::DEFAULT)).await.unwrap();
+    let refused = after.import(&other).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
+    assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// F09: a newer version, and another kind, are refused by name.
