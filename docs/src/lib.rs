@@ -4,6 +4,7 @@
 
 pub mod features;
 pub mod machine;
+pub mod schemas;
 
 /// `README.md`.
 #[doc = include_str!("../../README.md")]
