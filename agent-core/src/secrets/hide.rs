@@ -11,7 +11,11 @@ type Given = HashMap<Box<str>, SecretName>;
 
 /// The text with names in place of values.
 pub(super) fn text<'a>(given: &Given, text: &'a str) -> Cow<'a, str> {
-    let mut found: Vec<_> = given.iter().filter(|(value, _)| text.contains(&***value)).collect();
+    let mut found: Vec<_> = given
+        .iter()
+        .map(|(value, name)| (&**value, name))
+        .filter(|(value, _)| text.contains(value))
+        .collect();
     if found.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -29,12 +33,8 @@ pub(super) fn text<'a>(given: &Given, text: &'a str) -> Cow<'a, str> {
 }
 
 /// The first value in a text, of several at one place the longest.
-fn next<'a>(
-    found: &[(&'a Box<str>, &'a SecretName)],
-    text: &str,
-) -> Option<(usize, &'a str, &'a SecretName)> {
-    let places =
-        found.iter().filter_map(|(value, name)| text.find(&***value).map(|at| (at, &***value, *name)));
+fn next<'a>(found: &[(&'a str, &'a SecretName)], text: &str) -> Option<(usize, &'a str, &'a SecretName)> {
+    let places = found.iter().filter_map(|(value, name)| text.find(value).map(|at| (at, *value, *name)));
     places.min_by_key(|(at, _, _)| *at)
 }
 
