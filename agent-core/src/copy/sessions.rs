@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::id::{CommitId, Seq, SessionId};
 use crate::json::RawFields;
 use crate::page::PAGE_MAX;
-use crate::session::ext::own_events;
+use crate::session::history::own_events;
 use crate::session::{
     Commit, Created, Event, Expect, Inherited, NewSession, Purge, ReadEvents, Session, SessionQuery,
     SessionState, SessionStoreExt, Trigger,

@@ -8,6 +8,7 @@ mod created;
 pub mod document;
 pub mod event;
 mod fold;
+pub(crate) mod history;
 pub mod learning;
 pub mod ledger;
 pub mod lineage;
@@ -36,7 +37,7 @@ pub use document::{DocumentHead, DocumentWritten};
 pub use event::{Actor, Event, EventType, NewEvent, Role};
 pub use ext::SessionStoreExt;
 #[cfg(feature = "runtime")]
-pub(crate) use ext::coming;
+pub(crate) use history::coming;
 pub use learning::{Learning, LearningKind, LearningPromoted};
 pub use ledger::{Artifact, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};

@@ -34,7 +34,7 @@ use serde::Deserialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, SessionId};
 use crate::json::{Fault, RawJson};
-use crate::session::ext::own_events;
+use crate::session::history::own_events;
 use crate::session::{Commit, Event, Session, SessionState, SessionStore, SessionStoreExt};
 use crate::transcript::check_head;
 

@@ -42,7 +42,8 @@ pub(crate) fn copy_address(text: &str) -> Result<Address, String> {
     registry.register("sqlite", "sqlite:PATH", |url| {
         let config = SqliteConfig::from_url(url)?;
         // What was asked for is asked for.
-        Ok(if url.contains("cache_kib=") { config } else { config.with_cache_kib(COPY_CACHE_KIB) })
+        let asked = url.split_once('?').is_some_and(|(_, options)| options.contains("cache_kib="));
+        Ok(if asked { config } else { config.with_cache_kib(COPY_CACHE_KIB) })
     });
     checked(text, &registry)
 }
