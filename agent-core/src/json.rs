@@ -156,6 +156,11 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// How long a value is as JSON; for limits.
+pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(usize::MAX, |json| json.len())
+}
+
 fn is_compact(json: &str) -> bool {
     let mut in_string = false;
     let mut escaped = false;
@@ -242,10 +247,7 @@ impl RawFields {
 
     /// The size of the fields as JSON text; for limits.
     pub(crate) fn size_bytes(&self) -> usize {
-        let escaped = |key: &str| serde_json::to_string(key).map_or(usize::MAX, |json| json.len());
-        self.0.iter().fold(0, |sum, (key, value)| {
-            escaped(key).saturating_add(value.get().len() + 2).saturating_add(sum)
-        })
+        size_bytes(self)
     }
 
     /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.

@@ -146,11 +146,6 @@ impl ExternalHandle {
         self
     }
 
-    fn size_bytes(&self) -> usize {
-        let process = self.process.as_ref().map_or(0, String::len);
-        self.kind.len() + self.target.len() + self.note.len() + process + 60
-    }
-
     /// Whether it can be used in `process`. Nothing has to be written for a handle to become stale: it is so in every
     /// process but its own, also after a crash.
     pub fn liveness(&self, process: &str) -> Liveness {
@@ -456,20 +451,6 @@ impl Attributes {
             }
         }
         self.mounts.check_counts()
-    }
-
-    /// The size as JSON, about; for the record's limit.
-    pub(crate) fn size_bytes(&self) -> usize {
-        let pairs =
-            |map: &BTreeMap<String, String>| map.iter().map(|(k, v)| k.len() + v.len() + 8).sum::<usize>();
-        self.title.as_ref().map_or(0, |title| title.text.len() + 40)
-            + self.keep.map_or(0, |_| 24)
-            + pairs(&self.labels)
-            + pairs(&self.references)
-            + self.metadata.size_bytes()
-            + self.mounts.size_bytes()
-            + self.handles.iter().map(|(name, handle)| name.len() + handle.size_bytes()).sum::<usize>()
-            + self.resources.iter().map(|r| r.kind.len() + r.source.len() + r.mount.len() + 60).sum::<usize>()
     }
 }
 

@@ -157,13 +157,6 @@ impl Mounts {
         }
         Ok(())
     }
-
-    /// The size as JSON, about; for the record's limit.
-    pub(crate) fn size_bytes(&self) -> usize {
-        self.pinned.keys().map(|name| name.len() + 12).sum::<usize>()
-            + self.removed.iter().map(|name| name.len() + 4).sum::<usize>()
-            + self.frozen.iter().flat_map(MountSet::iter).map(|(name, _)| name.len() + 50).sum::<usize>()
-    }
 }
 
 impl MountsPatch {

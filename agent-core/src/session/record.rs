@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::json::{Fault, RawFields, RawJson};
+use crate::json::{Fault, RawFields, RawJson, size_bytes};
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
 pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
@@ -189,18 +189,10 @@ impl Session {
         }
     }
 
-    /// What commits have filled of the record, in bytes of JSON, about.
+    /// What commits have filled of the record, in bytes of JSON.
     pub(crate) fn content_bytes(&self) -> usize {
-        self.attributes.size_bytes()
-            + self.open_calls.iter().map(|open| open.call.as_str().len() + 60).sum::<usize>()
-            + self.open_spans.iter().map(|open| open.span.as_str().len() + 40).sum::<usize>()
-            + self.wakes.iter().map(|wake| wake.key.len() + wake.note.len() + 80).sum::<usize>()
-            + self.documents.iter().map(|head| head.name.len() + 120).sum::<usize>()
-            + self.action.as_ref().map_or(0, |action| {
-                let choices = action.choices.iter().map(|choice| choice.len() + 3).sum::<usize>();
-                action.question.len() + choices + 200
-            })
-            + self.extra.size_bytes()
+        let open = (&self.open_calls, &self.open_spans, &self.wakes, &self.action);
+        size_bytes(&(&self.attributes, open, &self.documents, &self.extra))
     }
 
     /// The record as JSON.

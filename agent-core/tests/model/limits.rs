@@ -1,7 +1,9 @@
 //! What is too large is refused before it is written; what is read may hold any number.
 
+use crate::common::{Driver, call, json};
 use agent_core::session::commit::RunEnd;
 use agent_core::session::event::EVENT_MAX_BYTES;
+use agent_core::session::record::{RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES};
 use agent_core::*;
 
 async fn session(store: &MemoryStore, effects: &Effects) -> Session {
@@ -51,4 +53,88 @@ async fn x05_counts_do_not_overflow() {
     let said = vec![NewEvent::user_message("x")];
     let now = store.append(&effects, session.id, session.head, said).await.unwrap().session;
     assert_eq!((now.pending, now.counts.user), (u64::MAX, u64::MAX));
+}
+
+/// Makes a kind of change again and again, until one is refused.
+fn fill(driver: &mut Driver, mut change: impl FnMut(&Driver, usize) -> Commit) {
+    let full = (0..1000).find_map(|n| {
+        let commit = change(driver, n);
+        driver.commit(commit).err()
+    });
+    let full = full.expect("a limit");
+    assert_eq!(*full.kind(), ErrorKind::LimitExceeded, "{full}");
+}
+
+/// X05, contract 8: what fills the record is counted as it is stored, with its escapes, whatever it is: nothing is
+/// refused long before the limit, and nothing goes past it.
+#[test]
+fn x05_whatever_fills_the_record_it_stays_within_its_limit() {
+    let text = |n: usize, long: usize| format!("{n}{}", "\"".repeat(long));
+    let patch = |driver: &Driver, patch: Patch| driver.seal().event(NewEvent::updated(patch));
+    type Change = Box<dyn Fn(&Driver, usize) -> Commit>;
+    let changes: [(&str, Change); 9] = [
+        ("labels", Box::new(move |d, n| patch(d, Patch::new().label(text(n, 60), text(n, 500))))),
+        ("references", Box::new(move |d, n| patch(d, Patch::new().reference(text(n, 60), text(n, 500))))),
+        ("metadata", Box::new(move |d, n| patch(d, Patch::new().metadata(text(n, 100), json("[1,2,3]"))))),
+        (
+            "resources",
+            Box::new(move |d, n| {
+                let mut all = d.now().attributes.resources.clone();
+                all.push(Resource::new(text(n, 300), text(n, 300), text(n, 300)).with_access(Access::Write));
+                patch(d, Patch::new().resources(all))
+            }),
+        ),
+        (
+            "handles",
+            Box::new(move |d, n| {
+                let handle = ExternalHandle::new(text(n, 60), text(n, 300)).with_note("\u{1}".repeat(512));
+                patch(d, Patch::new().handle(text(n, 60), handle.of_process(text(n, 200))))
+            }),
+        ),
+        ("pinned", Box::new(move |d, n| patch(d, Patch::new().mount(text(n, 250), Access::Write)))),
+        ("removed", Box::new(move |d, n| patch(d, Patch::new().remove_mount(text(n, 250))))),
+        (
+            "wakes",
+            Box::new(move |d, n| {
+                let mut wake = Wake::new(format!("{n:0128}"), Timestamp::MAX);
+                wake.note = "\"".repeat(500);
+                d.seal().event(NewEvent::wake_scheduled(wake))
+            }),
+        ),
+        (
+            "calls",
+            Box::new(move |d, n| {
+                let use_ = NewEvent::tool_use(call(&format!("{n:0128}")), "t", json("{}"));
+                d.seal_fenced().event(use_)
+            }),
+        ),
+    ];
+    for (what, change) in &changes {
+        let mut driver = Driver::created();
+        if *what == "calls" {
+            driver.prompt();
+        }
+        let empty = driver.now().to_json().len();
+        fill(&mut driver, change);
+        let bytes = driver.now().to_json().len();
+        assert!(bytes <= RECORD_MAX_BYTES, "{what}: {bytes}");
+        if !matches!(*what, "pinned" | "removed" | "calls") {
+            assert!(bytes - empty > RECORD_CONTENT_MAX_BYTES - 5000, "{what}: refused at {bytes} already");
+        }
+    }
+
+    // Everything at once, and what the library itself keeps, as long as it may be.
+    let mut driver = Driver::created();
+    for (what, change) in &changes {
+        if *what == "calls" {
+            driver.prompt();
+        }
+        fill(&mut driver, change);
+    }
+    for _ in 0..session::record::RECENT_COMMITS {
+        driver.event(NewEvent::user_message("x")).unwrap();
+    }
+    driver.trigger(Trigger::Fail(Failure::new(Reason::SystemError, "\u{1}".repeat(4000)))).unwrap();
+    let bytes = driver.now().to_json().len();
+    assert!(bytes <= RECORD_MAX_BYTES, "{bytes}");
 }

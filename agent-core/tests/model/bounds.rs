@@ -1,0 +1,322 @@
+//! Every bound of what may be written, from both sides: what has just the length is taken, what has one more is refused.
+
+use std::time::Duration;
+
+use crate::common::{Driver, call, json};
+use agent_core::session::body::{Compaction, SpanStarted};
+use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, RunEnd};
+use agent_core::session::event::EVENT_MAX_BYTES;
+use agent_core::session::record::OPEN_CALLS_MAX;
+use agent_core::*;
+
+/// What says it, the most bytes, and whether nothing at all is refused, too.
+type Bounded = (&'static str, Box<dyn Fn(String) -> NewEvent>, usize, bool);
+
+fn bounded(
+    name: &'static str,
+    most: usize,
+    needed: bool,
+    event: impl Fn(String) -> NewEvent + 'static,
+) -> Bounded {
+    (name, Box::new(event), most, needed)
+}
+
+fn of(body: Body) -> NewEvent {
+    NewEvent::of(&body)
+}
+
+fn patched(change: impl Fn(Patch, String) -> Patch + 'static) -> impl Fn(String) -> NewEvent + 'static {
+    move |text| NewEvent::updated(change(Patch::new(), text))
+}
+
+fn run() -> RunId {
+    Effects::seeded(1, Timestamp::UNIX_EPOCH).new_run_id()
+}
+
+fn texts() -> Vec<Bounded> {
+    let handle = || ExternalHandle::new("k", "t");
+    vec![
+        bounded("title", 512, true, patched(|p, text| p.title(Title::by_user(text)))),
+        bounded("label", 64, true, patched(|p, text| p.label(text, "v"))),
+        bounded("value of a label", 512, true, patched(|p, text| p.label("l", text))),
+        bounded("reference", 64, true, patched(|p, text| p.reference(text, "v"))),
+        bounded("value of a reference", 512, true, patched(|p, text| p.reference("r", text))),
+        bounded("metadata", 128, true, patched(|p, text| p.metadata(text, json("1")))),
+        bounded("kind", 1024, true, patched(|p, text| p.resources(vec![Resource::new(text, "s", "m")]))),
+        bounded("source", 1024, true, patched(|p, text| p.resources(vec![Resource::new("k", text, "m")]))),
+        bounded(
+            "mount point",
+            1024,
+            true,
+            patched(|p, text| p.resources(vec![Resource::new("k", "s", text)])),
+        ),
+        bounded("handle", 64, true, patched(move |p, text| p.handle(text, handle()))),
+        bounded(
+            "kind of a handle",
+            64,
+            true,
+            patched(|p, text| p.handle("h", ExternalHandle::new(text, "t"))),
+        ),
+        bounded("target", 1024, true, patched(|p, text| p.handle("h", ExternalHandle::new("k", text)))),
+        bounded("process", 256, true, patched(move |p, text| p.handle("h", handle().of_process(text)))),
+        bounded(
+            "note of a handle",
+            512,
+            false,
+            patched(move |p, text| p.handle("h", handle().with_note(text))),
+        ),
+        bounded("pinned", 256, true, patched(|p, text| p.mount(text, Access::Read))),
+        bounded("unpinned", 256, true, patched(|p, text| p.unmount(text))),
+        bounded("removed", 256, true, patched(|p, text| p.remove_mount(text))),
+        bounded("key of a wake", 128, true, |text| NewEvent::wake_scheduled(Wake::new(text, Timestamp::MAX))),
+        bounded("note of a wake", 512, false, |text| {
+            NewEvent::wake_scheduled(Wake::new("k", Timestamp::MAX).with_note(text))
+        }),
+        bounded("key of no wake", 128, true, NewEvent::wake_cancelled),
+        bounded("tool", 128, true, |text| NewEvent::tool_use(call("c"), text, json("1"))),
+        bounded("span", 128, true, |text| {
+            of(Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), text)))
+        }),
+        bounded("currency", 16, true, |text| {
+            NewEvent::run_usage(RunUsage::new(run(), Usage::new(1, 1)).with_cost(Some(Cost::new(text, 1))))
+        }),
+        bounded("learning", 16 << 10, true, |text| {
+            of(Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, text)))
+        }),
+        bounded("key of a learning", 256, true, |text| {
+            of(Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
+        }),
+        bounded("promoted to", 128, true, |text| {
+            of(Body::SessionLearningPromoted(session::learning::LearningPromoted::new(Seq::new(1), text)))
+        }),
+        bounded("document", 128, true, |text| {
+            NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))
+        }),
+        bounded("kind of error", 64, true, |text| {
+            let noted = OperationNoted::new(Operation::Configure);
+            of(Body::SessionOperationNoted(noted.ended(Seq::new(1), OperationOutcome::Failed, Some(&text))))
+        }),
+        bounded("artifact", 1024, true, |text| NewEvent::artifact_registered(Artifact::new(text))),
+        bounded("hash", 256, true, |text| NewEvent::artifact_registered(Artifact::new("a").with_hash(text))),
+        bounded("media", 256, true, |text| {
+            NewEvent::artifact_registered(Artifact::new("a").with_media(text))
+        }),
+    ]
+}
+
+/// X05: a text has at most as many bytes as is said, and where there must be one, at least one.
+#[test]
+fn x05_texts_have_the_lengths_that_are_said() {
+    for (name, event, most, needed) in texts() {
+        let refused = |text: String| {
+            let mut driver = Driver::created();
+            let refused = driver.event(event(text)).err();
+            refused.inspect(|error| {
+                let kinds = [ErrorKind::InvalidInput, ErrorKind::LimitExceeded];
+                assert!(kinds.contains(error.kind()), "{name}: {error}");
+            })
+        };
+        assert!(refused("x".to_owned()).is_none(), "{name}");
+        assert!(refused("x".repeat(most)).is_none(), "{name}");
+        assert!(refused("x".repeat(most + 1)).is_some(), "{name} of {} bytes", most + 1);
+        assert!(refused("x".repeat(most + 2)).is_some(), "{name} of {} bytes", most + 2);
+        assert_eq!(refused(String::new()).is_some(), needed, "{name} of nothing");
+    }
+}
+
+/// X05: what a session is created with is held to the same bounds.
+#[test]
+fn x05_a_session_is_created_within_the_same_bounds() {
+    let driver = Driver::nothing();
+    type Spoil = fn(&mut Attributes);
+    let spoilt: [Spoil; 6] = [
+        |a| a.title = Some(Title::by_user("x".repeat(513))),
+        |a| drop(a.labels.insert("x".repeat(65), "v".to_owned())),
+        |a| drop(a.references.insert("r".to_owned(), "x".repeat(513))),
+        |a| a.resources = vec![Resource::new("", "s", "m")],
+        |a| drop(a.handles.insert(String::new(), ExternalHandle::new("k", "t"))),
+        |a| a.mounts.pinned.extend([("x".repeat(257), Access::Read)]),
+    ];
+    for (n, spoil) in spoilt.iter().enumerate() {
+        let mut new = driver.new_session();
+        spoil(&mut new.created.attributes);
+        let error = session::plan(None, &Commit::create(&driver.effects, new)).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{n}");
+    }
+}
+
+/// X05: a lease has a holder, and lives for more than nothing and at most a day.
+#[test]
+fn x05_a_lease_lives_at_most_a_day() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    for (ttl, good) in [
+        (Duration::ZERO, false),
+        (Duration::from_millis(1), true),
+        (Duration::from_secs(23 * 60 * 60), true),
+        (day, true),
+        (day + Duration::from_millis(1), false),
+    ] {
+        let mut driver = Driver::created();
+        let request = driver.lease_request().ttl(ttl);
+        let begin = driver.seal().event(NewEvent::user_message("x")).trigger(Trigger::BeginRun(request));
+        assert_eq!(driver.commit(begin).is_ok(), good, "{ttl:?}");
+    }
+    for (holder, good) in [("".to_owned(), false), ("h".repeat(256), true), ("h".repeat(257), false)] {
+        let mut driver = Driver::created();
+        let request = LeaseRequest::new(holder, driver.effects.new_run_id());
+        let begin = driver.seal().event(NewEvent::user_message("x")).trigger(Trigger::BeginRun(request));
+        assert_eq!(driver.commit(begin).is_ok(), good);
+    }
+}
+
+/// X05: a question, its choices and how many there are.
+#[test]
+fn x05_questions_have_bounds() {
+    let ask = |question: usize, choices: usize, choice: usize| {
+        let mut driver = Driver::created();
+        driver.prompt();
+        let action = PendingAction::new("a".parse().unwrap(), ActionKind::Approval, "?".repeat(question))
+            .with_choices((0..choices).map(|_| "c".repeat(choice)));
+        driver.run_trigger(Trigger::EndRun(RunEnd::Await(action))).is_ok()
+    };
+    assert!(ask(1, 0, 0) && ask(2048, 0, 0) && !ask(2049, 0, 0) && !ask(2050, 0, 0));
+    assert!(ask(1, 1, 1) && ask(1, 16, 1) && !ask(1, 17, 1) && !ask(1, 18, 1));
+    assert!(ask(1, 1, 256) && !ask(1, 1, 257) && !ask(1, 1, 0));
+}
+
+/// X05: how many events and bytes a commit may have, and one event.
+#[test]
+fn x05_commits_have_bounds() {
+    let text = |bytes: usize| json(&format!("{{\"text\":\"{}\"}}", "x".repeat(bytes - "{'text':''}".len())));
+    let event = |data: &RawJson| NewEvent::new(EventType::USER_MESSAGE, data.clone());
+    let planned = |events: Vec<NewEvent>, replace: bool| {
+        let driver = Driver::created();
+        let commit = match replace {
+            true => driver.seal().trigger(Trigger::Replace(events)),
+            false => driver.seal().events(events),
+        };
+        match session::plan(driver.session.as_ref(), &commit) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{error}");
+                false
+            }
+        }
+    };
+    for (replace, clears) in [(false, 0), (true, 1)] {
+        for (more, good) in [(0, true), (1, false), (2, false)] {
+            let events = vec![NewEvent::user_message("x"); COMMIT_MAX_EVENTS - clears + more];
+            assert_eq!(planned(events, replace), good, "{more} more");
+        }
+        // Fields beside the payload count as it does.
+        let extra = "{\"e\":1}".len();
+        let plain = "{}".len();
+        for (more, good) in [(0, true), (1, false), (2, false)] {
+            let one = event(&text(EVENT_MAX_BYTES - extra + more)).with_extra("e", json("1"));
+            assert_eq!(planned(vec![one], replace), good, "{more} more");
+            let mut events = vec![event(&text(EVENT_MAX_BYTES - plain)); COMMIT_MAX_BYTES / EVENT_MAX_BYTES];
+            let last = EVENT_MAX_BYTES - plain - 100 + more;
+            events.pop();
+            events.extend([event(&text(last)), event(&text(100 - plain))]);
+            assert_eq!(planned(events, replace), good, "{more} more");
+        }
+    }
+}
+
+/// X05, contract 8: what may be open at once, from both sides.
+#[test]
+fn x05_so_many_may_be_open_at_once() {
+    let calls = |n| NewEvent::tool_use(call(&format!("c{n}")), "t", json("1"));
+    let spans = |n| of(Body::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
+    let opens: [(&str, &dyn Fn(usize) -> NewEvent); 2] = [("calls", &calls), ("spans", &spans)];
+    for (what, event) in opens {
+        for (count, good) in
+            [(OPEN_CALLS_MAX, true), (OPEN_CALLS_MAX + 1, false), (OPEN_CALLS_MAX + 2, false)]
+        {
+            let mut driver = Driver::created();
+            driver.prompt();
+            let commit = driver.seal_fenced().events((0..count).map(event));
+            assert_eq!(driver.commit(commit).is_ok(), good, "{count} {what}");
+        }
+    }
+}
+
+/// X05: a list of what is attached, mounted or set has the length that is said.
+#[test]
+fn x05_lists_have_the_lengths_that_are_said() {
+    type Entry = fn(Patch, String) -> Patch;
+    let entries: [(&str, usize, Entry); 5] = [
+        ("labels", 64, |p, n| p.label(n, "v")),
+        ("references", 64, |p, n| p.reference(n, "v")),
+        ("handles", 64, |p, n| p.handle(n, ExternalHandle::new("k", "t"))),
+        ("pinned", 128, |p, n| p.mount(n, Access::Read)),
+        ("removed", 128, |p, n| p.remove_mount(n)),
+    ];
+    for (what, most, entry) in entries {
+        for more in 0..3 {
+            let patch = (0..most + more).fold(Patch::new(), |patch, n| entry(patch, n.to_string()));
+            assert_eq!(Driver::created().event(NewEvent::updated(patch)).is_ok(), more == 0, "{what} {more}");
+        }
+    }
+    for more in 0..3 {
+        let patch = Patch::new().resources(vec![Resource::new("k", "s", "m"); 64 + more]);
+        assert_eq!(Driver::created().event(NewEvent::updated(patch)).is_ok(), more == 0, "{more}");
+    }
+}
+
+/// X05: a summary stands for what lies between the last one, or the last clearing, and the first open call.
+#[test]
+fn x05_a_summary_stands_for_what_is_visible_and_closed() {
+    let compact = |driver: &mut Driver, until: u64| {
+        driver.event(of(Body::SessionCompacted(Compaction::new(Seq::new(until), "s")))).is_ok()
+    };
+    let mut driver = Driver::created();
+    for _ in 0..4 {
+        driver.event(NewEvent::user_message("x")).unwrap();
+    }
+    driver.event(NewEvent::history_cleared()).unwrap();
+    let cleared = driver.now().head.get();
+    assert!(!compact(&mut driver, cleared - 1) && !compact(&mut driver, cleared), "cleared already");
+    driver.event(NewEvent::user_message("x")).unwrap();
+    driver.event(NewEvent::user_message("y")).unwrap();
+    let head = driver.now().head.get();
+    assert!(!compact(&mut driver, head + 1), "not there yet");
+    assert!(compact(&mut driver, head - 1));
+    assert_eq!((driver.now().context_from, driver.now().summary), (Seq::new(head - 1), Seq::new(head + 1)));
+    assert!(!compact(&mut driver, head - 1) && !compact(&mut driver, head - 2), "summed up already");
+    assert!(compact(&mut driver, head + 1), "up to the end");
+    driver.prompt();
+    let open = driver.now().head.get() + 1;
+    let use_ = driver.seal_fenced().event(NewEvent::tool_use(call("c"), "t", json("1")));
+    driver.commit(use_).unwrap();
+    assert!(!compact(&mut driver, open) && compact(&mut driver, open - 1), "the call at {open} is open");
+    assert_eq!(driver.folded(), *driver.now());
+}
+
+/// X05, N04: what a type of event is.
+#[test]
+fn x05_types_of_events() {
+    let long = format!("x.{}", "a".repeat(126));
+    for good in ["a.b", "a.b.c", "x.a-b_c.9", long.as_str()] {
+        assert_eq!(good.parse::<EventType>().unwrap().as_str(), good);
+    }
+    let longer = format!("{long}a");
+    let longest = format!("{long}aa");
+    for bad in [".", "a", "a.", ".b", "a.B", "a.b c", "a.b/c", "é.a", longer.as_str(), longest.as_str()] {
+        assert!(bad.parse::<EventType>().is_err(), "{bad}");
+    }
+}
+
+/// X05: what an event takes is known about without writing it down.
+#[test]
+fn x05_the_size_of_an_event_is_about_that_of_its_json() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
+    let long = json(&format!("\"{}\"", "x".repeat(3000)));
+    driver.event(NewEvent::user_message("x".repeat(2000)).with_extra("more", long)).unwrap();
+    for event in &driver.log {
+        let (said, is) = (event.size_bytes(), event.to_json().len());
+        assert!(said.abs_diff(is) < 120, "{said} for {is} bytes");
+    }
+}
