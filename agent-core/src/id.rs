@@ -369,4 +369,12 @@ mod tests {
         assert_ne!(EventId::derive(commit, 0).as_uuid(), commit.as_uuid());
         assert_eq!(EventId::derive(commit, 1).to_string(), "018f4e9a-7a2b-8c3d-8e4f-ffff00000000");
     }
+
+    /// R25, X05: what is shown of a text from outside is bounded, and says that it was cut.
+    #[test]
+    fn x05_what_is_quoted_is_bounded() {
+        assert_eq!(quoted("a\nb"), "\"a\\nb\"");
+        assert_eq!(quoted(&"é".repeat(60)), format!("\"{}\"", "é".repeat(60)));
+        assert_eq!(quoted(&"é".repeat(61)), format!("\"{}…\"", "é".repeat(60)));
+    }
 }

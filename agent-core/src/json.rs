@@ -344,6 +344,42 @@ mod tests {
         let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
     }
 
+    /// N16: what was stored with white space is compacted when it is read, and what is compact stays as it is.
+    #[test]
+    fn n16_white_space_outside_strings_goes_and_nothing_else() {
+        for (text, compact) in [
+            ("1", "1"),
+            (" 1", "1"),
+            ("[1,\t2]", "[1,2]"),
+            ("[1,\r\n2]", "[1,2]"),
+            ("\"a b\"", "\"a b\""),
+            ("\"\\\" a\"", "\"\\\" a\""),
+            ("[\"\\\" a\", 1]", "[\"\\\" a\",1]"),
+            ("[\"\\\\\", \" \"]", "[\"\\\\\",\" \"]"),
+            ("{\"a\":\"b c\", \"d\" :1}", "{\"a\":\"b c\",\"d\":1}"),
+        ] {
+            let stored = RawJson(RawValue::from_string(text.to_owned()).unwrap());
+            assert_eq!(stored.compacted().get(), compact, "{text}");
+            assert_eq!(RawJson::parse(text).unwrap().get(), compact, "{text}");
+        }
+    }
+
+    /// R25: what is wrong with a text is told by its place, without a word of it; how large fields are, as they are stored.
+    #[test]
+    fn r25_a_fault_tells_where_and_not_what() {
+        let error = RawJson::parse("{\"secret\":\n sesame}").unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(source, "it is no JSON at line 2, column 2");
+        let fields: RawFields = [("a", "1"), ("b\n", "[2,3]"), ("a", "4")]
+            .map(|(name, value)| (name, RawJson::parse(value).unwrap()))
+            .into_iter()
+            .collect();
+        let json = serde_json::to_string(&fields).unwrap();
+        assert_eq!(json, "{\"a\":4,\"b\\n\":[2,3]}");
+        assert_eq!((fields.size_bytes(), fields.len(), fields.is_empty()), (json.len(), 2, false));
+        assert!(RawJson::parse("1").unwrap() != RawJson::parse("2").unwrap());
+    }
+
     proptest! {
         /// N16: any JSON text of ours reads back as the same text.
         #[test]

@@ -21,10 +21,6 @@ fn bounded(
     (name, Box::new(event), most, needed)
 }
 
-fn of(body: Body) -> NewEvent {
-    NewEvent::of(&body)
-}
-
 fn patched(change: impl Fn(Patch, String) -> Patch + 'static) -> impl Fn(String) -> NewEvent + 'static {
     move |text| NewEvent::updated(change(Patch::new(), text))
 }
@@ -66,8 +62,8 @@ fn texts() -> Vec<Bounded> {
             patched(move |p, text| p.handle("h", handle().with_note(text))),
         ),
         bounded("pinned", 256, true, patched(|p, text| p.mount(text, Access::Read))),
-        bounded("unpinned", 256, true, patched(|p, text| p.unmount(text))),
-        bounded("removed", 256, true, patched(|p, text| p.remove_mount(text))),
+        bounded("unpinned", 256, true, patched(Patch::unmount)),
+        bounded("removed", 256, true, patched(Patch::remove_mount)),
         bounded("key of a wake", 128, true, |text| NewEvent::wake_scheduled(Wake::new(text, Timestamp::MAX))),
         bounded("note of a wake", 512, false, |text| {
             NewEvent::wake_scheduled(Wake::new("k", Timestamp::MAX).with_note(text))
@@ -75,26 +71,33 @@ fn texts() -> Vec<Bounded> {
         bounded("key of no wake", 128, true, NewEvent::wake_cancelled),
         bounded("tool", 128, true, |text| NewEvent::tool_use(call("c"), text, json("1"))),
         bounded("span", 128, true, |text| {
-            of(Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), text)))
+            NewEvent::of(&Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), text)))
         }),
         bounded("currency", 16, true, |text| {
             NewEvent::run_usage(RunUsage::new(run(), Usage::new(1, 1)).with_cost(Some(Cost::new(text, 1))))
         }),
         bounded("learning", 16 << 10, true, |text| {
-            of(Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, text)))
+            NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, text)))
         }),
         bounded("key of a learning", 256, true, |text| {
-            of(Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
+            NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
         }),
         bounded("promoted to", 128, true, |text| {
-            of(Body::SessionLearningPromoted(session::learning::LearningPromoted::new(Seq::new(1), text)))
+            NewEvent::of(&Body::SessionLearningPromoted(session::learning::LearningPromoted::new(
+                Seq::new(1),
+                text,
+            )))
         }),
         bounded("document", 128, true, |text| {
             NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))
         }),
         bounded("kind of error", 64, true, |text| {
             let noted = OperationNoted::new(Operation::Configure);
-            of(Body::SessionOperationNoted(noted.ended(Seq::new(1), OperationOutcome::Failed, Some(&text))))
+            NewEvent::of(&Body::SessionOperationNoted(noted.ended(
+                Seq::new(1),
+                OperationOutcome::Failed,
+                Some(&text),
+            )))
         }),
         bounded("artifact", 1024, true, |text| NewEvent::artifact_registered(Artifact::new(text))),
         bounded("hash", 256, true, |text| NewEvent::artifact_registered(Artifact::new("a").with_hash(text))),
@@ -227,7 +230,7 @@ fn x05_commits_have_bounds() {
 #[test]
 fn x05_so_many_may_be_open_at_once() {
     let calls = |n| NewEvent::tool_use(call(&format!("c{n}")), "t", json("1"));
-    let spans = |n| of(Body::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
+    let spans = |n| NewEvent::of(&Body::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
     let opens: [(&str, &dyn Fn(usize) -> NewEvent); 2] = [("calls", &calls), ("spans", &spans)];
     for (what, event) in opens {
         for (count, good) in
@@ -268,7 +271,7 @@ fn x05_lists_have_the_lengths_that_are_said() {
 #[test]
 fn x05_a_summary_stands_for_what_is_visible_and_closed() {
     let compact = |driver: &mut Driver, until: u64| {
-        driver.event(of(Body::SessionCompacted(Compaction::new(Seq::new(until), "s")))).is_ok()
+        driver.event(NewEvent::of(&Body::SessionCompacted(Compaction::new(Seq::new(until), "s")))).is_ok()
     };
     let mut driver = Driver::created();
     for _ in 0..4 {
@@ -318,5 +321,62 @@ fn x05_the_size_of_an_event_is_about_that_of_its_json() {
     for event in &driver.log {
         let (said, is) = (event.size_bytes(), event.to_json().len());
         assert!(said.abs_diff(is) < 120, "{said} for {is} bytes");
+    }
+}
+
+/// A06, X05: a workspace's name, provider, description and settings.
+#[test]
+fn x05_a_workspace_has_bounds() {
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let workspace = |name: usize| {
+        let (id, session) = (effects.new_workspace_id(), effects.new_session_id());
+        Workspace::new(id, "n".repeat(name), session, effects.now())
+    };
+    let refused = |workspace: Workspace| workspace.check().map_err(|error| error.kind().clone()).err();
+    assert_eq!((refused(workspace(1)), refused(workspace(256))), (None, None));
+    assert_eq!(refused(workspace(0)), Some(ErrorKind::InvalidInput));
+    assert_eq!(refused(workspace(257)), Some(ErrorKind::InvalidInput));
+    for (provider, good) in [(0, false), (1, true), (256, true), (257, false)] {
+        let mut workspace = workspace(1);
+        workspace.provider = Some("p".repeat(provider));
+        assert_eq!(refused(workspace).is_none(), good, "{provider}");
+    }
+    for (description, good) in [(0, true), (4096, true), (4097, false), (4098, false)] {
+        let mut workspace = workspace(1);
+        workspace.description = Some("d".repeat(description));
+        assert_eq!(refused(workspace).is_none(), good, "{description}");
+    }
+    // All of it together.
+    let settings = |bytes: usize| json(&format!("\"{}\"", "x".repeat(bytes - "{'s':''}".len())));
+    for (more, good) in [(0, true), (1, false), (2, false)] {
+        let mut workspace = workspace(1);
+        workspace.description = Some("d".repeat(1000));
+        workspace.extra.insert("extra", json("1"));
+        let rest = Workspace::MAX_BYTES - 1000 - "{'extra':1}".len();
+        workspace.settings.insert("s", settings(rest + more));
+        assert_eq!(refused(workspace).is_none(), good, "{more}");
+    }
+}
+
+/// X05: the id of a tenant is the name of a folder on any platform.
+#[test]
+fn x05_tenant_ids() {
+    let long = "a".repeat(63);
+    for good in ["a", "0", "a_b-9", "com", "comx", "com10", "lpt", "con1", "abc1", &long] {
+        assert_eq!(good.parse::<TenantId>().unwrap().as_str(), good);
+    }
+    let longer = "a".repeat(64);
+    for bad in ["", "_a", "-a", "A", "a.b", "con", "prn", "aux", "nul", "com0", "com9", "lpt1", &longer] {
+        assert!(bad.parse::<TenantId>().is_err(), "{bad}");
+    }
+}
+
+/// X05: what can be no cursor is refused at once.
+#[test]
+fn x05_cursors() {
+    let text = |bytes: usize| format!("c1.{}", "x".repeat(bytes - 3));
+    assert_eq!(text(2048).parse::<Cursor>().unwrap().to_string(), text(2048));
+    for bad in [text(2049), text(2050), "c2.x".to_owned(), String::new(), "x".repeat(2049)] {
+        assert!(bad.parse::<Cursor>().is_err());
     }
 }

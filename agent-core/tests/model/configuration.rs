@@ -205,3 +205,23 @@ proptest! {
         prop_assert_eq!(same.values(), &lower);
     }
 }
+
+/// A11: where a value comes from is told by its name as TOML spells it; a table that holds nothing is told of while no layer
+/// puts anything into it.
+#[test]
+fn a11_what_each_value_is_called() {
+    let told = |global: &str, workspace: &str| -> Vec<(String, ConfigLayer)> {
+        let layers = ConfigLayers::new().global(global).unwrap().workspace(workspace).unwrap();
+        let merged = layers.merge(|_| None).unwrap();
+        merged.entries().map(|entry| (entry.key, entry.layer)).collect()
+    };
+    let names = told("\"a b\" = 1\n\"\" = 2\na_b-9 = 3\n\"é\" = 4\n\"a.b\".c = 5", "");
+    let names: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["\"\"", "\"a b\"", "\"a.b\".c", "a_b-9", "\"é\""]);
+    assert_eq!(told("", ""), []);
+    let of = |name: &str, layer| vec![(name.to_owned(), layer)];
+    assert_eq!(told("[x]", ""), of("x", ConfigLayer::Global));
+    assert_eq!(told("[x]", "[x]"), of("x", ConfigLayer::Workspace));
+    assert_eq!(told("[x]", "[x]\na = 1"), of("x.a", ConfigLayer::Workspace));
+    assert_eq!(told("[x]\na = 1", "[x]"), of("x.a", ConfigLayer::Global));
+}

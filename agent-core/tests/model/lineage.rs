@@ -408,3 +408,60 @@ async fn r16_r13_x01_a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
     let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted, "{error:?}");
 }
+
+/// R15: a store that is not told of changes looks for them, and says nothing before there is one.
+#[tokio::test(start_paused = true)]
+async fn r15_a_change_is_looked_for_where_nobody_tells() {
+    let effects = effects();
+    let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None) };
+    let session = new_session(&store.inner, &Effects::default()).await;
+    assert_eq!(store.changed(session.id, Seq::ZERO).await.unwrap(), session.head, "there is one already");
+    let (changed, said) = tokio::join!(store.changed(session.id, session.head), async {
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        say(&store.inner, &effects, session.id, "one").await.head
+    });
+    assert_eq!(changed.unwrap(), said);
+}
+
+/// R20: a list of the sessions that somebody created names those and no others.
+#[tokio::test]
+async fn r20_a_list_by_creator() {
+    let effects = Effects::default();
+    let store = MemoryStore::new();
+    let [mine, other] = ["mine", "other"].map(|name| Actor::named(Role::User, name).unwrap());
+    for actor in [&mine, &other, &mine] {
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        SessionStore::commit(&store, Commit::create(&effects, new).actor(actor.clone())).await.unwrap();
+    }
+    let count = async |query: SessionQuery| SessionStore::list(&store, query).await.unwrap().items.len();
+    assert_eq!(count(SessionQuery::new()).await, 3);
+    assert_eq!(count(SessionQuery::new().creator(mine)).await, 2);
+    assert_eq!(count(SessionQuery::new().creator(other)).await, 1);
+}
+
+/// A05: a list of workspaces that ends with a page says so on that page.
+#[test]
+fn a05_the_last_page_of_workspaces_is_said_to_be_the_last() {
+    let effects = effects();
+    let all: Vec<_> = (0..4)
+        .map(|_| Workspace::new(effects.new_workspace_id(), "w", effects.new_session_id(), effects.now()))
+        .collect();
+    for (limit, more) in [(3, true), (4, false), (5, false)] {
+        let page = WorkspaceQuery::new().limit(limit).page(all.clone()).unwrap();
+        assert_eq!((page.items.len(), page.next.is_some()), (limit.min(4), more), "{limit}");
+    }
+}
+
+/// N02: what is mounted is found by its name.
+#[test]
+fn n02_mounts_are_found_by_their_names() {
+    let mut mounts = session::mounts::Mounts::default();
+    let none = MountSet::default();
+    assert!(none.is_empty() && none.get("a").is_none());
+    mounts.pinned.extend([("a".to_owned(), Access::Read), ("b".to_owned(), Access::Write)]);
+    let set = mounts.over(none, MountOrigin::Project);
+    assert_eq!((set.len(), set.is_empty()), (2, false));
+    assert_eq!(set.get("b"), Some(Mount::new(Access::Write, MountOrigin::Project)));
+    assert_eq!(set.get("c"), None);
+    assert_eq!(set.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b"]);
+}
