@@ -44,7 +44,7 @@ const PIECES: [&str; 20] = [
 ];
 
 /// Bytes that are pieces of these in any order, with any bytes between.
-fn made_up(effects: &Effects, from: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn made_up(effects: &Effects, from: &[Vec<u8>]) -> Vec<u8> {
     let below = |end: usize| (effects.random_u64() % end.max(1) as u64) as usize;
     let mut bytes = from[below(from.len())].clone();
     for _ in 0..1 + below(5) {

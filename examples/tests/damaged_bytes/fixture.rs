@@ -124,7 +124,7 @@ impl Fixture {
 }
 
 /// Workspaces, devices, and sessions in most states.
-async fn fill(storage: &Storage, effects: &Effects) -> Names {
+pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
     let mut names = Names::default();
     for name in ["home", "work", "gone"] {
         let (id, main) = (effects.new_workspace_id(), effects.new_session_id());

@@ -9,6 +9,7 @@
 
 mod answers;
 mod anything;
+mod bucket;
 mod fixture;
 
 use std::collections::BTreeMap;
