@@ -44,6 +44,12 @@ fn is_without_bucket(error: &object_store::Error) -> bool {
     error.to_string().contains("NoSuchBucket")
 }
 
+/// An object that ends before the part that is asked for has no such part (416).
+pub(crate) fn is_beyond(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    text.contains("InvalidRange") || text.contains("Range Not Satisfiable")
+}
+
 /// A server of another region sends away who asks; that does not get better by asking again.
 fn is_elsewhere(error: &object_store::Error) -> bool {
     error.to_string().contains("redirect without LOCATION")
@@ -96,6 +102,14 @@ mod tests {
     use object_store::Error as E;
 
     use super::*;
+
+    /// X01: a part that lies beyond the end of its object is no failure of the server.
+    #[test]
+    fn x01_what_lies_beyond_the_end_is_told() {
+        assert!(is_beyond(&generic("status code: 416 Range Not Satisfiable")));
+        assert!(is_beyond(&generic("<Code>InvalidRange</Code>")));
+        assert!(!is_beyond(&generic("status code: 503 Service Unavailable")));
+    }
 
     fn generic(text: &str) -> E {
         E::Generic { store: "S3", source: text.into() }

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::config::S3Config;
-use crate::error::{Fate, failed, fate, late};
+use crate::error::{Fate, failed, fate, is_beyond, late};
 
 /// The pause before the second attempt, and the longest between two. Each is cut short by chance.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -211,7 +211,7 @@ impl Bucket {
         self.get_part(key, None, until).await
     }
 
-    /// A part of an object; less where the object ends before.
+    /// A part of an object; less, or nothing and no tag, where the object ends before.
     pub(crate) async fn get_range(
         &self,
         key: &str,
@@ -228,11 +228,18 @@ impl Bucket {
         self.read(until, || {
             let (path, range) = (path.clone(), range.clone().map(GetRange::Bounded));
             Box::pin(async move {
+                let is_part = range.is_some();
                 let options = GetOptions { range, ..GetOptions::default() };
                 let work = async {
                     // The first of an answer comes soon, however long the rest takes.
                     let found = tokio::time::timeout(self.attempt, self.client.get_opts(&path, options));
-                    let found = found.await.unwrap_or_else(|_| Err(no_answer()))?;
+                    let found = match found.await.unwrap_or_else(|_| Err(no_answer())) {
+                        // It would be so the next time, too.
+                        Err(error) if is_part && is_beyond(&error) => {
+                            return Ok(Object { bytes: Bytes::new(), tag: String::new() });
+                        }
+                        found => found?,
+                    };
                     let tag = found.meta.e_tag.clone().unwrap_or_default();
                     Ok(Object { bytes: found.bytes().await?, tag })
                 };

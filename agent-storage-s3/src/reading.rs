@@ -142,11 +142,15 @@ impl Tenant {
                 }
                 Err(error) => return Err(error),
             };
+            let from = low;
             for entry in entries.iter().rev() {
                 while low <= end.min(entry.last()) && !filling.full {
                     filling.take(self.event(entry, low, until).await?);
                     low = low.next();
                 }
+            }
+            if low == from {
+                return Err(corrupt(&format!("event {low} of session {}", id_of(head)), "is missing"));
             }
         }
         Ok(())
@@ -176,7 +180,8 @@ impl Tenant {
         }
         // The window before the head's is mostly the one that is wanted.
         if head.head.previous.is_some()
-            && head.head.window.get().saturating_sub(seq.get()) <= STRIDE / 4
+            && seq < head.head.window
+            && head.head.window.get() - seq.get() <= STRIDE / 4
             && head.head.kept.is_none()
         {
             let entry = self.window_before(head, until).await?;
@@ -236,9 +241,14 @@ impl Tenant {
             let object = format!("event {} of session {id}", place.seq);
             corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
         };
-        let range = place.offset..place.offset.saturating_add(place.bytes);
-        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), range, until).await?;
-        let raw = part.ok_or_else(damaged)?.bytes;
+        // With the header, which alone tells whose the bytes are: another session's may be of the same shape.
+        let end = place.offset.saturating_add(place.bytes);
+        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), 0..end, until).await?;
+        let bytes = part.ok_or_else(damaged)?.bytes;
+        Entry::parse_head(&bytes, id, place.slot)?;
+        let at = |offset: u64| usize::try_from(offset).ok().filter(|at| *at <= bytes.len());
+        let raw =
+            at(place.offset).zip(at(end)).map(|(from, to)| bytes.slice(from..to)).ok_or_else(damaged)?;
         event(&Line { raw, offset: place.offset }, place.seq).ok_or_else(damaged)
     }
 }

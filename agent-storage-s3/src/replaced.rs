@@ -99,7 +99,7 @@ impl Bucket {
                 format: FORMAT,
                 kind: C::KIND.to_owned(),
                 name: last(key).to_owned(),
-                writes: now.as_ref().map_or(0, |now| now.header.writes) + 1,
+                writes: now.as_ref().map_or(0, |now| now.header.writes).saturating_add(1),
                 recent: now.as_ref().map_or_else(Vec::new, |now| now.header.recent.clone()),
                 lines: 0,
             };

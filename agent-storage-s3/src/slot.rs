@@ -293,6 +293,12 @@ fn read_head(line: Option<&Line>, session: SessionId, slot: Slot) -> Result<Head
     if (head.session, head.slot) != (session, slot) {
         return Err(corrupt(&object, "holds another slot's bytes"));
     }
+    // Whoever goes from window to window comes nearer to the first with each, and numbers can be counted on.
+    let is_before = |other: Option<Slot>| other.is_none_or(|other| other < slot);
+    let in_order = head.window <= head.first && head.first <= head.last && head.last.get() <= i64::MAX as u64;
+    if !in_order || !is_before(head.previous) || !is_before(head.after) {
+        return Err(corrupt(&object, "has a header that contradicts itself"));
+    }
     Ok(head)
 }
 

@@ -197,3 +197,25 @@ fn f09_newer_formats_are_refused_by_name() {
     assert_eq!(*error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("format 2"), "{error}");
 }
+
+/// X05: a header that leads round in a circle, or to numbers beyond what is counted, is damage.
+#[test]
+fn x05_headers_that_contradict_themselves_are_refused() {
+    let mut log = Log::new(4);
+    log.say([1, 2]);
+    let head = log.head.as_ref().unwrap();
+    let (slot, sound) = (head.head.slot, &head.head);
+    let parsed = |head: &Head| {
+        Entry::parse(&Entry::encode_bare(head, log.head.as_ref().unwrap().record.as_ref()), log.id, slot)
+    };
+    assert!(parsed(sound).is_ok());
+    for bad in [
+        Head { window: sound.last.next(), first: sound.last.next(), ..sound.clone() },
+        Head { window: sound.first.next(), ..sound.clone() },
+        Head { last: Seq::new(u64::MAX), ..sound.clone() },
+        Head { previous: Some(slot), ..sound.clone() },
+        Head { after: Some(slot), ..sound.clone() },
+    ] {
+        assert_eq!(*parsed(&bad).unwrap_err().kind(), ErrorKind::Corrupt, "{bad:?}");
+    }
+}

@@ -88,6 +88,17 @@ impl Sound {
         }
     }
 
+    /// Any key: of any folder, in every other case its first, which is a session's newest commit.
+    fn any_key(&self, effects: &Effects) -> &str {
+        let mut folders = BTreeMap::<_, Vec<&str>>::new();
+        for key in self.objects.keys() {
+            let folder = key.rsplit_once('/').map(|(folder, _)| folder);
+            folders.entry(folder).or_default().push(key);
+        }
+        let keys = folders.values().nth(below(effects, folders.len())).unwrap();
+        keys[below(effects, 2) * below(effects, keys.len())]
+    }
+
     /// The bodies of all objects, in the order of their keys.
     fn bodies(&self) -> Vec<Vec<u8>> {
         self.objects.values().cloned().collect()
@@ -135,11 +146,11 @@ async fn x05_x01_no_object_of_a_bucket_gives_a_wrong_answer() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
-    let (keys, all) = (sound.objects.keys().collect::<Vec<_>>(), sound.bodies());
+    let all = sound.bodies();
     let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse().ok());
     let (mut same, mut named) = (0, 0);
     for n in 0..tries.unwrap_or(TRIES) {
-        let key = keys[below(&effects, keys.len())];
+        let key = sound.any_key(&effects);
         let own = &sound.objects[key];
         let mut bytes = other(&effects, own, &all, n);
         // The bytes of the one that is most alike: of the same place in a session of the same shape.
@@ -228,11 +239,11 @@ async fn x05_any_lines_in_any_object_of_a_bucket_are_read_or_refused() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
-    let (keys, all) = (sound.objects.keys().collect::<Vec<_>>(), sound.bodies());
+    let all = sound.bodies();
     let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse().ok());
     let mut changed = 0;
     for _ in 0..tries.unwrap_or(TRIES) {
-        let key = keys[below(&effects, keys.len())];
+        let key = sound.any_key(&effects);
         let bytes = forged(&effects, &sound.objects[key], &all);
         let context = format!("AGENT_STORAGE_SEED={seed}, {key}: {:?}", String::from_utf8_lossy(&bytes));
         sound.bucket.put_object(key, bytes);
