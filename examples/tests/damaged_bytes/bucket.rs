@@ -195,11 +195,8 @@ fn forged(effects: &Effects, own: &[u8], all: &[Vec<u8>]) -> Vec<u8> {
         let mut text = String::from_utf8_lossy(&line[9..line.len() - 1]).into_owned();
         match below(effects, 6) {
             0 => {
-                text = format!(
-                    "{} {}",
-                    &text[..1],
-                    String::from_utf8_lossy(&made_up(effects, &[text.as_bytes()[2..].to_vec()]))
-                )
+                let json = made_up(effects, &[text.as_bytes()[2..].to_vec()]);
+                text = format!("{} {}", &text[..1], String::from_utf8_lossy(&json));
             }
             1 => {
                 let other = lines(&all[below(effects, all.len())]);
