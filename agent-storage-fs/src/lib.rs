@@ -27,7 +27,7 @@
 //! <root>/workspaces/<id>/workspace.toml           record; a workspace is there from the moment that this file is
 //! <root>/workspaces/<id>/config.toml              the workspace's own configuration, optional
 //! <root>/workspaces/<id>/session.md               what was said in the main session, for people; derived
-//! <root>/workspaces/<id>/{mcp,skills,memory}/     areas, the host's
+//! <root>/workspaces/<id>/{mcp,skills,memory}/     the host's own; `chat area import` takes them into the areas
 //! <root>/workspaces/<id>/sessions/<sid>/
 //!     events.jsonl                                the truth: one event a line, a checksum in each
 //!     session.json                                the record up to a stated offset; a cache

@@ -93,3 +93,45 @@ fn a13_areas_from_the_command_line() {
         site.fails(&["area", "delete", home, "skills", "a/b"], 3, "has no");
     }
 }
+
+/// A13: the folders that a directory of files has beside a workspace's sessions are taken into its areas, as often as one
+/// likes, and stay as they are.
+#[test]
+fn a13_the_folders_of_a_workspace_become_its_areas() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let home = site.ok(&["workspace", "create", "--name", "home"]);
+        let (home, folder) = (home.trim(), site.path().join("old"));
+        let files =
+            [("mcp", "server.json", "{}"), ("skills", "deep/er/a.md", "# Ä\r\n"), ("skills", "b.md", "")];
+        for (area, name, text) in files {
+            let file = folder.join(area).join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        std::fs::create_dir_all(folder.join("sessions")).unwrap();
+        std::fs::write(folder.join("sessions/session.md"), "not an area").unwrap();
+        let path = folder.to_str().unwrap();
+        let expected = json!({"items": [
+            {"area": "mcp", "name": "server.json"},
+            {"area": "skills", "name": "b.md"},
+            {"area": "skills", "name": "deep/er/a.md"},
+        ]});
+        for _ in 0..2 {
+            assert_eq!(site.json(&["area", "import", home, path]), expected, "{kind}");
+        }
+        for (area, name, text) in files {
+            let got = site.command(&["area", "get", home, area, name]).output().unwrap();
+            assert_eq!(String::from_utf8(got.stdout).unwrap(), text, "{kind}");
+            assert_eq!(std::fs::read_to_string(folder.join(area).join(name)).unwrap(), text);
+        }
+        // A second version comes of a change alone.
+        std::fs::write(folder.join("mcp/server.json"), "{ }").unwrap();
+        site.json(&["area", "import", home, path]);
+        let file = folder.join("mcp/server.json");
+        let again = site.json(&["area", "put", home, "mcp", "server.json", file.to_str().unwrap()]);
+        assert_eq!(again["revision"], 3, "{kind}");
+        site.fails(&["area", "import", home, site.path().to_str().unwrap()], 3, "nothing was put");
+        site.fails(&["area", "import", NOBODY, path], 3, "does not exist");
+    }
+}

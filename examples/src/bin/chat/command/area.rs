@@ -34,6 +34,13 @@ pub(crate) enum Command {
         /// The file; - is standard input
         file: PathBuf,
     },
+    /// Put every file of the folders mcp, skills and memory into the areas of these names; the folders stay as they are
+    Import {
+        /// The workspace's id
+        workspace: WorkspaceId,
+        /// Where the folders are: WORKSPACES/ID in a directory of files
+        folder: PathBuf,
+    },
     /// Delete what lies under a name
     Delete {
         #[command(flatten)]
@@ -83,6 +90,7 @@ impl Command {
                     &format!("put {name} as version {revision}"),
                 );
             }
+            Self::Import { workspace, folder } => import(site, workspace, &folder).await?,
             Self::Delete { area, name } => {
                 if !area.of(site).delete(&name, Actor::USER).await? {
                     return Err(area.absent(&name));
@@ -92,6 +100,56 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// What is there already as it is in the folder is not written again, so that an import may be repeated.
+async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<(), Failure> {
+    let (mut items, mut rows) = (Vec::new(), Vec::new());
+    for area in WorkspaceArea::ALL {
+        let blobs = site.storage.area(&site.effects, workspace, area);
+        for (name, file) in files(&folder.join(area.as_str()))? {
+            let bytes = read(&file)?;
+            if blobs.get(&name).await? != Some(bytes.clone()) {
+                blobs.put(&name, &bytes, Actor::USER).await?;
+            }
+            rows.push(vec![area.to_string(), name.clone()]);
+            items.push(json!({"area": area.as_str(), "name": name}));
+        }
+    }
+    if items.is_empty() {
+        let text = format!("{} has no files in mcp, skills or memory; nothing was put", folder.display());
+        return Err(Failure::absent(text));
+    }
+    site.out.table(&json!({"items": items}), &["AREA", "NAME"], &rows);
+    Ok(())
+}
+
+/// The files below a folder, by their names there; none where there is no such folder. Links are not followed.
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let failed = |path: &Path, what: &dyn std::fmt::Display| {
+        Failure::new(1, "failed", format!("cannot read {}: {what}", path.display()))
+    };
+    let (mut found, mut rest) = (Vec::new(), vec![(String::new(), folder.to_owned())]);
+    while let Some((above, path)) = rest.pop() {
+        let entries = match std::fs::read_dir(&path) {
+            Err(error) if above.is_empty() && error.kind() == std::io::ErrorKind::NotFound => continue,
+            other => other.map_err(|error| failed(&path, &error))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| failed(&path, &error))?;
+            let kind = entry.file_type().map_err(|error| failed(&entry.path(), &error))?;
+            let name = entry.file_name();
+            let name = name.to_str().ok_or_else(|| failed(&entry.path(), &"its name is no Unicode text"))?;
+            let name = format!("{above}{name}");
+            if kind.is_dir() {
+                rest.push((format!("{name}/"), entry.path()));
+            } else if kind.is_file() {
+                found.push((name, entry.path()));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
