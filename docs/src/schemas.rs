@@ -43,7 +43,7 @@ pub fn session() -> Value {
             },
             "events": { "$ref": "#/$defs/events" },
             "ancestors": {
-                "description": "The sessions that this one was made from, parents first, each with the events that it shares.",
+                "description": "The sessions that this one was made from, parents first, each with its events up to the last that is shared.",
                 "type": "array",
                 "minItems": 1,
                 "items": {

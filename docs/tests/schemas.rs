@@ -57,7 +57,7 @@ async fn f07_an_exported_session_fits_its_schema() {
     let (schema, store) = (jsonschema::validator_for(&session()).unwrap(), MemoryStore::new());
     for (n, session) in family(&store).await.iter().enumerate() {
         let text = Manifest::export(&store, session.id).await.unwrap().to_json();
-        let document: Value = serde_json::from_str(&text.replace("1e400", "1")).unwrap();
+        let document: Value = serde_json::from_str(&text.replace("[1e400]", "[1]")).unwrap();
         let errors: Vec<_> = schema.iter_errors(&document).map(|error| error.to_string()).collect();
         assert_eq!(errors, [""; 0], "{text}");
         assert_eq!(document["ancestors"].as_array().map_or(0, Vec::len), n);

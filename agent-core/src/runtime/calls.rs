@@ -173,18 +173,18 @@ impl Driver {
 
     /// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
     fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
-        let asked: Question = call.input.to().unwrap_or_default();
+        // What is cut short is hidden first: a part of a value would not be known.
+        let secrets = self.handle.runtime().secrets.as_ref();
+        let input =
+            secrets.map_or_else(|| call.input.clone(), |secrets| secrets.hide_json(call.input.clone()));
+        let asked: Question = input.to().unwrap_or_default();
         let (kind, mut question) = match mode {
             ToolMode::Direct | ToolMode::Never => return None,
-            ToolMode::Confirm => {
-                (ActionKind::ToolConfirmation, format!("May {} {}", call.name, call.input.get()))
-            }
-            ToolMode::Outside => {
-                (ActionKind::ToolResult, format!("Waits for {} {}", call.name, call.input.get()))
-            }
+            ToolMode::Confirm => (ActionKind::ToolConfirmation, format!("May {} {}", call.name, input.get())),
+            ToolMode::Outside => (ActionKind::ToolResult, format!("Waits for {} {}", call.name, input.get())),
             ToolMode::Ask => {
                 let text = asked.question.clone();
-                (ActionKind::Approval, text.unwrap_or_else(|| format!("{} {}", call.name, call.input.get())))
+                (ActionKind::Approval, text.unwrap_or_else(|| format!("{} {}", call.name, input.get())))
             }
         };
         question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));

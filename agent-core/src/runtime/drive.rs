@@ -10,10 +10,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
-use tracing::{Instrument, info_span, warn};
+use tracing::{Instrument, debug, info_span, warn};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
+use crate::holdings::effective_mounts;
 use crate::id::{CommitId, Epoch, RunId};
 use crate::runtime::AgentRuntime;
 use crate::runtime::Slot;
@@ -27,7 +28,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
-use crate::secrets::Secrets;
+use crate::secrets::{SecretName, Secrets};
 use crate::session::{
     Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
     SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
@@ -153,7 +154,7 @@ impl Driver {
             return;
         }
         self.backlog.clear();
-        let end = self.failed(Failure::from(error));
+        let end = self.failed(self.failure(error));
         let commit = self.sealed().trigger(Trigger::EndRun(end));
         match self.handle.runtime().storage.sessions.settle(commit).await {
             Ok(committed) => self.handle.note(&committed.session),
@@ -161,10 +162,31 @@ impl Driver {
         }
     }
 
+    /// As the run ends with it. What is cut short is hidden first: a part of a value would not be known.
+    fn failure(&self, error: &Error) -> Failure {
+        let text = error.to_string();
+        let secrets = self.handle.runtime().secrets.as_ref();
+        Failure::new(Reason::RunError, secrets.map_or(Cow::Borrowed(&*text), |secrets| secrets.hide(&text)))
+    }
+
+    /// Has the values known of what the session mounts, so that they are hidden wherever they come from.
+    async fn know_secrets(&mut self) -> Result<()> {
+        let runtime = self.handle.runtime();
+        let Some(secrets) = &runtime.secrets else { return Ok(()) };
+        let mounts = effective_mounts(&*runtime.storage.sessions, &self.session).await?;
+        for name in mounts.iter().filter_map(|(resource, _)| SecretName::of_resource(resource)) {
+            if let Err(error) = secrets.reveal(self.session.workspace, &name).await {
+                debug!(session = %self.session.id, secret = %name, %error, "a secret that is mounted has no value");
+            }
+        }
+        Ok(())
+    }
+
     async fn steps(&mut self) -> Result<Ending> {
         let runtime = self.handle.runtime().clone();
         let config = runtime.config();
         self.settings = Settings::for_session(&runtime, &self.session).await?;
+        self.know_secrets().await?;
         let limits = self.settings.limits.clone();
         let mut context =
             ModelContext::read(&*runtime.storage.sessions, &self.session, limits.context).await?;
@@ -199,7 +221,7 @@ impl Driver {
             let outcome = match answer.end {
                 AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
                 AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
-                AnswerEnd::Failed(error) => Some(RunOutcome::Failed(Failure::from(&error))),
+                AnswerEnd::Failed(error) => Some(RunOutcome::Failed(self.failure(&error))),
                 AnswerEnd::Done(stop) if answer.calls.is_empty() || stop != StopReason::EndTurn => {
                     Some(RunOutcome::Completed(stop.reason()))
                 }

@@ -15,6 +15,7 @@ use crate::page::PAGE_MAX;
 use crate::runtime::AgentRuntime;
 use crate::runtime::children::deliver;
 use crate::runtime::stop::is_set;
+use crate::secrets::TenantSecrets;
 use crate::session::{Lease, Pulse, SessionQuery, SessionState};
 use crate::storage::Tenants;
 
@@ -49,6 +50,7 @@ pub struct Scheduler(Arc<Inner>);
 struct Inner {
     runtime: AgentRuntime,
     tenants: Option<Arc<dyn Tenants>>,
+    secrets: Option<Arc<dyn TenantSecrets>>,
     config: SchedulerConfig,
     /// Where it starts in a page, and in the time between two looks.
     offset: u64,
@@ -146,25 +148,39 @@ impl Round {
 impl Scheduler {
     /// Looks after the sessions of the runtime's tenant.
     pub fn new(runtime: AgentRuntime) -> Self {
-        Self::with(runtime, None, SchedulerConfig::default())
+        Self::with(runtime, None, None, SchedulerConfig::default())
     }
 
-    /// Looks after the sessions of all tenants, with the runtime's models and plugins.
+    /// Looks after the sessions of all tenants, with the runtime's models and plugins. Secrets are a tenant's own: see
+    /// [`with_secrets`](Self::with_secrets).
     pub fn over(runtime: AgentRuntime, tenants: Arc<dyn Tenants>) -> Self {
-        Self::with(runtime, Some(tenants), SchedulerConfig::default())
+        Self::with(runtime, Some(tenants), None, SchedulerConfig::default())
     }
 
     /// Sets how it does that; to be called first.
     #[must_use]
     pub fn config(self, config: SchedulerConfig) -> Self {
-        Self::with(self.0.runtime.clone(), self.0.tenants.clone(), config)
+        Self::with(self.0.runtime.clone(), self.0.tenants.clone(), self.0.secrets.clone(), config)
     }
 
-    fn with(runtime: AgentRuntime, tenants: Option<Arc<dyn Tenants>>, config: SchedulerConfig) -> Self {
+    /// Sets where each tenant's runs have their secrets from; to be called first. Without, runs of a scheduler over tenants
+    /// have none. One whose sessions are a single tenant's takes those of its runtime.
+    #[must_use]
+    pub fn with_secrets(self, secrets: Arc<dyn TenantSecrets>) -> Self {
+        Self::with(self.0.runtime.clone(), self.0.tenants.clone(), Some(secrets), self.0.config)
+    }
+
+    fn with(
+        runtime: AgentRuntime,
+        tenants: Option<Arc<dyn Tenants>>,
+        secrets: Option<Arc<dyn TenantSecrets>>,
+        config: SchedulerConfig,
+    ) -> Self {
         let offset = runtime.effects().random_u64();
         Self(Arc::new(Inner {
             runtime,
             tenants,
+            secrets,
             config,
             offset,
             places: Arc::new(Semaphore::new(config.parallel.max(1))),
@@ -222,7 +238,10 @@ impl Scheduler {
         loop {
             let page = tenants.list(after.clone()).await?;
             for tenant in &page.items {
-                let runtime = self.0.runtime.rebind(tenants.storage(tenant));
+                let mut runtime = self.0.runtime.rebind(tenants.storage(tenant));
+                if let Some(secrets) = self.0.secrets.as_ref().and_then(|secrets| secrets.of(tenant)) {
+                    runtime = runtime.with_secrets(secrets);
+                }
                 match self.look_at(tenant, runtime, runs).await {
                     Ok(()) => seen = true,
                     // One whose stores cannot be asked keeps nobody from the others.

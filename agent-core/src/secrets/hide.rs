@@ -21,21 +21,23 @@ pub(super) fn text<'a>(given: &Given, text: &'a str) -> Cow<'a, str> {
     }
     // A value may be a part of another: the longest goes first.
     found.sort_by_key(|(value, _)| (usize::MAX - value.len(), *value));
-    let mut rest = text;
+    // Of each the next place; of several at one place the longest is taken.
+    let mut next: Vec<_> = found.iter().map(|(value, _)| text.find(value)).collect();
+    let mut done = 0;
     let mut out = String::with_capacity(text.len());
-    while let Some((at, value, name)) = next(&found, rest) {
-        out.push_str(&rest[..at]);
+    while let Some((at, n)) = next.iter().enumerate().filter_map(|(n, at)| at.map(|at| (at, n))).min() {
+        let (value, name) = found[n];
+        out.push_str(&text[done..at]);
         out.push_str(&shown(name));
-        rest = &rest[at + value.len()..];
+        done = at + value.len();
+        for ((value, _), place) in found.iter().zip(&mut next) {
+            if place.is_some_and(|at| at < done) {
+                *place = text[done..].find(value).map(|at| done + at);
+            }
+        }
     }
-    out.push_str(rest);
+    out.push_str(&text[done..]);
     Cow::Owned(out)
-}
-
-/// The first value in a text, of several at one place the longest.
-fn next<'a>(found: &[(&'a str, &'a SecretName)], text: &str) -> Option<(usize, &'a str, &'a SecretName)> {
-    let places = found.iter().filter_map(|(value, name)| text.find(value).map(|at| (at, *value, *name)));
-    places.min_by_key(|(at, _, _)| *at)
 }
 
 fn shown(name: &SecretName) -> String {

@@ -5,9 +5,11 @@
 //! `ToolContext::secret`, and gets what the session mounts; the host's [`SecretSource`] knows the values.
 //!
 //! Each value that was given out is [hidden](Secrets::hide) from then on: where it appears in the result of a tool, in an
-//! error, or in any event or note that goes to the stores, `(secret NAME)` stands in its place. The model and the stream
-//! of a run see the results of tools so, too. It is known where it appears as it is, also escaped in JSON; not where a
-//! tool has encoded it (Base64, a hash, a part of it).
+//! error, or in any event that goes to the store of sessions, `(secret NAME)` stands in its place. The model and the stream
+//! of a run see the results of tools so, too. A run begins with giving out to itself what its session mounts, so that this
+//! holds after a restart, too. A value is known where it appears as it is, also escaped in JSON; not where somebody has
+//! encoded it (Base64, a hash, a part of it), and not in what was written before, by others, or to the records of workspaces
+//! and devices.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -38,9 +40,12 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{WorkspaceId, quoted, text_serde};
+use crate::id::{TenantId, WorkspaceId, quoted, text_serde};
 use crate::json::RawJson;
 use crate::storage::Storage;
+
+/// What the mount of a secret begins with.
+const MOUNT: &str = "secret:";
 
 /// Names a secret: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,7 +69,12 @@ impl SecretName {
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     pub fn resource(&self) -> String {
-        format!("secret:{self}")
+        format!("{MOUNT}{self}")
+    }
+
+    /// The name of the secret that is mounted as this resource, where it is one.
+    pub fn of_resource(resource: &str) -> Option<Self> {
+        resource.strip_prefix(MOUNT)?.parse().ok()
     }
 }
 
@@ -158,11 +168,23 @@ impl SecretSource for BTreeMap<SecretName, Secret> {
     }
 }
 
+/// Which secrets a tenant has, for whoever works for several.
+pub trait TenantSecrets: fmt::Debug + Send + Sync + 'static {
+    /// The secrets of this tenant: clones of the same ones each time, so that what one run was given is hidden by all.
+    fn of(&self, tenant: &TenantId) -> Option<Secrets>;
+}
+
+impl TenantSecrets for BTreeMap<TenantId, Secrets> {
+    fn of(&self, tenant: &TenantId) -> Option<Secrets> {
+        self.get(tenant).cloned()
+    }
+}
+
 /// The secrets of one tenant, and which of them were given out. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     source: Arc<dyn SecretSource>,
-    /// By value: a name may have had several.
+    /// By value, in each form in which it is known: a name may have had several.
     given: Arc<RwLock<HashMap<Box<str>, SecretName>>>,
 }
 
@@ -185,7 +207,16 @@ impl Secrets {
             )
         })?;
         let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
-        given.insert(secret.0.clone(), name.clone());
+        // Also as it is in JSON, and in JSON within JSON.
+        let mut form = secret.0.to_string();
+        for _ in 0..3 {
+            given.insert(form.clone().into(), name.clone());
+            let escaped = serde_json::to_string(&form).unwrap_or_default();
+            match escaped.get(1..escaped.len().saturating_sub(1)) {
+                Some(escaped) if escaped != form => form = escaped.to_owned(),
+                _ => break,
+            }
+        }
         Ok(secret)
     }
 
@@ -205,7 +236,8 @@ impl Secrets {
         hide::json(&self.given.read().unwrap_or_else(PoisonError::into_inner), json, outer)
     }
 
-    /// The same stores, the sessions written so that each value that was given out is hidden.
+    /// The same stores, the sessions written so that each value that was given out is hidden. Handles that were there before
+    /// write as before.
     #[must_use]
     pub fn hidden_from(&self, storage: Storage) -> Storage {
         store::hiding(self.clone(), storage)

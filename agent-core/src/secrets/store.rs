@@ -6,13 +6,12 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::id::{Epoch, Seq, SessionId};
-use crate::json::RawFields;
+use crate::json::{RawFields, RawJson};
 use crate::page::{Damaged, Page};
 use crate::secrets::Secrets;
-use crate::session::attributes::TITLE_MAX_BYTES;
 use crate::session::{
-    Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction, Pulse, Purge, Purged,
-    ReadEvents, RunEnd, Session, SessionQuery, SessionStore, SessionSummary, Step, Trigger,
+    Attributes, Body, Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction, Pulse,
+    Purge, Purged, ReadEvents, RunEnd, Session, SessionQuery, SessionStore, SessionSummary, Step, Trigger,
 };
 use crate::storage::Storage;
 
@@ -30,13 +29,23 @@ pub(super) fn hiding(secrets: Secrets, storage: Storage) -> Storage {
 
 impl Hiding {
     fn event(&self, mut event: NewEvent) -> NewEvent {
-        event.data = self.secrets.hide_in(event.data, 1);
+        // Of a type that is known here the outer keys are its form; of any other they are what somebody wrote.
+        let outer = usize::from(!matches!(Body::parse(&event.kind, &event.data), Ok(Body::Other(..))));
+        event.data = self.secrets.hide_in(event.data, outer);
         event.extra = self.fields(&event.extra);
         event
     }
 
     fn fields(&self, fields: &RawFields) -> RawFields {
-        fields.iter().map(|(key, value)| (key, self.secrets.hide_json(value.clone()))).collect()
+        let hidden = |(key, value): (&str, &RawJson)| {
+            (self.secrets.hide(key).into_owned(), self.secrets.hide_json(value.clone()))
+        };
+        fields.iter().map(hidden).collect()
+    }
+
+    /// What is said of a session, with names in place of values; refused where that is no such thing any more.
+    fn attributes(&self, attributes: &Attributes) -> Result<Attributes> {
+        self.secrets.hide_in(RawJson::of(attributes)?, 1).to()
     }
 
     /// A name may be longer than the value was.
@@ -50,12 +59,12 @@ impl Hiding {
         Failure::new(failure.class, self.secrets.hide(&failure.text))
     }
 
-    fn step(&self, step: Step) -> Step {
+    fn step(&self, step: Step) -> Result<Step> {
         let trigger = match step {
-            Step::Event(event) => return Step::Event(self.event(event)),
+            Step::Event(event) => return Ok(Step::Event(self.event(event))),
             Step::Trigger(trigger) => trigger,
         };
-        Step::Trigger(match trigger {
+        Ok(Step::Trigger(match trigger {
             Trigger::Replace(events) => {
                 Trigger::Replace(events.into_iter().map(|event| self.event(event)).collect())
             }
@@ -74,22 +83,20 @@ impl Hiding {
                 Trigger::EndRun(RunEnd::Await(action))
             }
             Trigger::Create(mut new) => {
-                if let Some(title) = &mut new.created.attributes.title {
-                    title.text = self.within(&title.text, TITLE_MAX_BYTES);
-                }
-                new.created.attributes.metadata = self.fields(&new.created.attributes.metadata);
+                new.created.attributes = self.attributes(&new.created.attributes)?;
                 Trigger::Create(new)
             }
-            // The rest are ids, times and names. What was stored elsewhere is restored as it was there.
+            // The rest are ids, times, and the names of holders and reasons. What was stored elsewhere is restored as it was there.
             other => other,
-        })
+        }))
     }
 }
 
 #[async_trait]
 impl SessionStore for Hiding {
     async fn commit(&self, mut commit: Commit) -> Result<Committed> {
-        commit.steps = std::mem::take(&mut commit.steps).into_iter().map(|step| self.step(step)).collect();
+        let steps = std::mem::take(&mut commit.steps);
+        commit.steps = steps.into_iter().map(|step| self.step(step)).collect::<Result<_>>()?;
         self.store.commit(commit).await
     }
 

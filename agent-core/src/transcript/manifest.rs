@@ -20,8 +20,8 @@
 //! # The document
 //!
 //! One JSON object with the fields `format` (1), `kind` (`session`), `session` (the record), `events` (all of the session's
-//! own events, one a line), `ancestors` where the session was made from others (of each its `session` and those of its
-//! `events` that the session shares with it, oldest first), and last `crc32c`: eight lower-case hexadecimal digits, of the
+//! own events, one a line), `ancestors` where the session was made from others (of each its `session` and as many of its
+//! `events` as those made from it share, parents first), and last `crc32c`: eight lower-case hexadecimal digits, of the
 //! bytes before `,"crc32c":`. The events are the truth: what is imported is their fold. `docs/schemas/session.json` is its
 //! JSON Schema.
 
@@ -59,14 +59,14 @@ pub struct Manifest {
     pub ancestors: Vec<Ancestor>,
 }
 
-/// What a session shares with one that it was made from, by a fork or as a child.
+/// A session from which another was made, by a fork or as a child, as far as that one needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ancestor {
     /// The ancestor.
     pub session: SessionId,
-    /// Its own events, from the first to the end of the commit that holds the last shared one; of the parent of a child
-    /// its first commit.
+    /// Its own events, from the first to the end of the commit that holds the last one that the session, or another of its
+    /// ancestors, shares; its first commit where none does.
     pub events: Vec<Event>,
 }
 
@@ -92,8 +92,9 @@ struct Named {
 }
 
 impl Manifest {
-    /// Reads a session from a store: its record, all of its own events up to the record's head, and what it shares with the
-    /// sessions that it was made from. Holds them all in memory.
+    /// Reads a session from a store: its record, all of its own events up to the record's head, and the sessions that it was
+    /// made from, as far as it and they need them: of a fork's parent also what the parent shares with its own, so that each
+    /// of them is whole where it is imported. Holds them all in memory.
     ///
     /// # Errors
     ///
@@ -123,23 +124,38 @@ impl Manifest {
     /// Stores the session as it is, commit by commit, where there is none of its id yet. Where an earlier import was cut
     /// off, it is finished; where all is there, nothing is written. Nothing is ever merged.
     ///
-    /// Of an ancestor that is not there, what the session shares is stored first, as the session that it was at that point:
-    /// with the wakes and inputs that it had then. Importing the ancestor's own document later completes it.
+    /// An ancestor that is not there is stored first, as far as the document has it. Importing the ancestor's own document
+    /// later completes it. One that was in the middle of its work at that point is not stored: whoever looks after sessions
+    /// there would do that work again.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the store has another history under this id or an ancestor's, or somebody wrote to it meanwhile;
-    /// `Deleted` where it, or its parent, was deleted there; `NotFound` where its parent is not there, and nothing was left
-    /// of it when the document was made; those of [`SessionStoreExt::settle`].
+    /// Before anything is written: `Conflict` where the store has another history under this id or an ancestor's; `Deleted`
+    /// where it was deleted there; `NotFound` where an ancestor is not there, and was in the middle of its work: import its
+    /// own document first. `Conflict` where somebody wrote to it meanwhile; `Deleted`, `NotFound` where its parent was
+    /// deleted there, or is not there and nothing was left of it when the document was made; those of
+    /// [`SessionStoreExt::settle`].
     pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
-        for ancestor in &self.ancestors {
-            let there = find(store, ancestor.session).await?;
-            // What a session that was deleted there still shares is for the store to say.
-            if there.as_ref().is_none_or(|there| there.status.state != SessionState::Deleted) {
-                restore(store, ancestor.session, there, &ancestor.events, false).await?;
-            }
-        }
         let id = self.session.id;
+        let mut missing = Vec::with_capacity(self.ancestors.len() + 1);
+        for Ancestor { session, events } in &self.ancestors {
+            let there = find(store, *session).await?;
+            // What a session that was deleted there still shares is for the store to say.
+            if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
+                continue;
+            }
+            let rest = not_there(store, *session, there.as_ref(), events, false).await?;
+            if !rest.is_empty() && !is_at_rest(&folded(*session, events)?) {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "session {id} was made from {session} in the middle of a run or with work before it, and \
+                         this store does not have that session; import its own document first"
+                    ),
+                ));
+            }
+            missing.push((*session, rest));
+        }
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
             return Err(Error::new(
@@ -147,7 +163,12 @@ impl Manifest {
                 format!("session {id} was deleted in this store; its id is not used again"),
             ));
         }
-        restore(store, id, there, &self.events, true).await?;
+        missing.push((id, not_there(store, id, there.as_ref(), &self.events, true).await?));
+        for (id, rest) in missing {
+            for commit in rest.chunk_by(|a, b| a.commit == b.commit) {
+                store.settle(Commit::restore(id, commit.to_vec())?).await?;
+            }
+        }
         let imported = store.load(id).await?;
         if imported.head != self.session.head {
             return Err(Error::new(
@@ -200,7 +221,8 @@ impl Manifest {
             serde_json::from_str(text).map_err(|source| {
                 Error::corrupt("the manifest lacks its parts").with_source(Fault::from(source))
             })?;
-        let (session, events) = folded(named.id, &events)?;
+        let events = read_events(named.id, &events)?;
+        let session = folded(named.id, &events)?;
         if session.head != named.head {
             return Err(Error::corrupt(format!(
                 "the manifest of session {} has events up to {}, its record says {}",
@@ -208,13 +230,13 @@ impl Manifest {
             )));
         }
         let ancestors = ancestors.into_iter().map(|Shared { session, events }| {
-            folded(session, &events).map(|(_, events)| Ancestor { session, events })
+            read_events(session, &events).map(|events| Ancestor { session, events })
         });
         Ok(Self { session, events, ancestors: ancestors.collect::<Result<_>>()? })
     }
 }
 
-/// What a session shares with those that it was made from.
+/// The sessions that another was made from, parents first: each whole as far as one that was made from it shares it.
 async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
     let mut found: HashMap<SessionId, (Session, Seq)> = HashMap::new();
     let mut wanted = shared_by(session);
@@ -275,17 +297,25 @@ async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Opti
     }
 }
 
-/// Writes the events that are not there yet, after comparing those that are. There may be more of them where these are not
-/// the whole log.
-async fn restore<S: SessionStore + ?Sized>(
+/// The events that are not there yet, after comparing those that are. There may be more of them where these are not the
+/// whole log.
+async fn not_there<'a, S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
-    there: Option<Session>,
-    events: &[Event],
+    there: Option<&Session>,
+    events: &'a [Event],
     whole: bool,
-) -> Result<()> {
+) -> Result<&'a [Event]> {
     let mut rest = events;
-    if let (Some(there), [first, ..]) = (&there, events) {
+    if let (Some(there), [first, ..]) = (there, events) {
+        let conflict = |seq: Seq| {
+            Error::new(
+                ErrorKind::Conflict { head: Some(there.head) },
+                format!(
+                    "session {id} is in this store already, with another event {seq}; nothing was written"
+                ),
+            )
+        };
         let after = Seq::new(first.seq.get().saturating_sub(1));
         let mut own = own_events(store, id, after, Some(there.head));
         while (whole || !rest.is_empty())
@@ -293,22 +323,23 @@ async fn restore<S: SessionStore + ?Sized>(
         {
             match rest.split_first() {
                 Some((first, behind)) if *first == event => rest = behind,
-                _ => {
-                    return Err(Error::new(
-                        ErrorKind::Conflict { head: Some(there.head) },
-                        format!(
-                            "session {id} is in this store already, with another event {}; nothing was written",
-                            event.seq
-                        ),
-                    ));
-                }
+                _ => return Err(conflict(event.seq)),
             }
         }
+        if rest.len() == events.len() {
+            // It begins elsewhere.
+            return Err(conflict(first.seq));
+        }
     }
-    for commit in rest.chunk_by(|a, b| a.commit == b.commit) {
-        store.settle(Commit::restore(id, commit.to_vec())?).await?;
-    }
-    Ok(())
+    Ok(rest)
+}
+
+/// Whether nobody who looks after sessions would find anything to do in this one.
+fn is_at_rest(session: &Session) -> bool {
+    use SessionState::{Archived, Failed, Idle, Suspended, Terminated};
+
+    let rests = matches!(session.status.state, Idle | Suspended | Archived | Failed | Terminated);
+    rests && session.pending == 0 && session.wakes.is_empty() && session.open_calls.is_empty()
 }
 
 fn push_events(out: &mut String, events: &[Event]) {
@@ -319,17 +350,23 @@ fn push_events(out: &mut String, events: &[Event]) {
     out.push_str("\n]");
 }
 
-/// Events, and the record that they make.
-fn folded(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
+/// The events as they are written.
+fn read_events(id: SessionId, events: &[RawJson]) -> Result<Vec<Event>> {
     let events: Vec<_> = events.iter().map(|event| Event::from_json(event.get())).collect::<Result<_>>()?;
-    let [first, rest @ ..] = events.as_slice() else {
+    folded(id, &events)?;
+    Ok(events)
+}
+
+/// The record that the events make.
+fn folded(id: SessionId, events: &[Event]) -> Result<Session> {
+    let [first, rest @ ..] = events else {
         return Err(Error::corrupt(format!("the manifest of session {id} has no events")));
     };
     let mut session = Session::begin(id, first)?;
     for event in rest {
         session.apply(event)?;
     }
-    Ok((session, events))
+    Ok(session)
 }
 
 /// Whether a document ends with the checksum of what comes before.

@@ -95,16 +95,35 @@ async fn f03_x02_an_import_is_finished_and_never_merged() {
     assert_eq!(*Manifest::export(&other, nobody).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// A session of a few turns in which nothing waits.
+async fn calm(store: &MemoryStore, effects: &Effects) -> Session {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    for n in 0..3 {
+        let run = effects.new_run_id();
+        let prompt = Commit::seal(effects, session.id, session.head)
+            .event(NewEvent::user_message(format!("question {n}")))
+            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+        session = store.commit(prompt).await.unwrap().session;
+        let answer = Commit::seal(effects, session.id, session.head)
+            .fence(run, session.epoch)
+            .event(NewEvent::agent_message("answer"))
+            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        session = store.commit(answer).await.unwrap().session;
+    }
+    session
+}
+
 /// F07, R16: the document of a fork or a child brings what it shares with the sessions that it was made from, and is the
 /// same out of the store that has nothing else; their own documents complete them.
 #[tokio::test]
 async fn f07_r16_the_document_of_a_fork_needs_no_other() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let say = async |id: SessionId, head: Seq, text: &str| {
-        let said = vec![NewEvent::user_message(text), NewEvent::user_message("and")];
-        here.append(&effects, id, head, said).await.unwrap().session
+        let note = |text: &str| NewEvent::new("x.app.note".parse().unwrap(), RawJson::of(&text).unwrap());
+        here.append(&effects, id, head, vec![note(text), note("and")]).await.unwrap().session
     };
-    let root = rich(&here, &effects).await;
+    let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
     let fork = say(fork.id, fork.head, "own").await;
     // From the middle of a commit.
@@ -142,7 +161,7 @@ async fn f07_r16_the_document_of_a_fork_needs_no_other() {
 #[tokio::test]
 async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
-    let root = rich(&here, &effects).await;
+    let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
     let before = Manifest::export(&here, fork.id).await.unwrap();
     let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
@@ -162,6 +181,51 @@ async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
     let refused = after.import(&other).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
     assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// F07, O10: an ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
+/// that work again; with its own document the session comes after it. Nothing is written before all of it can be.
+#[tokio::test]
+async fn f07_o10_no_document_brings_work_of_another_session_along() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let root = calm(&here, &effects).await;
+    let commit = |now: &Session| Commit::seal(&effects, now.id, now.head);
+    let wake = Wake::new("daily", effects.now());
+    let woken = here.commit(commit(&root).event(NewEvent::wake_scheduled(wake))).await.unwrap().session;
+    let of_woken = here.fork(&effects, woken.id, None).await.unwrap();
+    let other = calm(&here, &effects).await;
+    let asked = here.commit(commit(&other).event(NewEvent::user_message("and?"))).await.unwrap().session;
+    assert!(asked.pending > 0);
+    let of_asked = here.fork(&effects, asked.id, None).await.unwrap();
+    let second = here.fork(&effects, of_asked.id, None).await.unwrap();
+    // A fork of what waits waits, too.
+    let cases = [
+        (of_woken.id, vec![woken.id]),
+        (of_asked.id, vec![asked.id]),
+        (second.id, vec![asked.id, of_asked.id]),
+    ];
+    for (id, busy) in cases {
+        let there = MemoryStore::new();
+        let document = Manifest::export(&here, id).await.unwrap();
+        let refused = document.import(&there).await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::NotFound);
+        assert!(refused.to_string().contains(&busy[0].to_string()), "{refused}");
+        let all = SessionStore::list(&there, SessionQuery::new()).await.unwrap();
+        assert_eq!(all.items, [], "nothing is written");
+        for busy in busy {
+            Manifest::export(&here, busy).await.unwrap().import(&there).await.unwrap();
+        }
+        assert_eq!(document.import(&there).await.unwrap(), document.session);
+    }
+
+    // Of two ancestors the second is another session there: the first is not written.
+    let early = here.fork(&effects, root.id, Some(root.head)).await.unwrap();
+    let last = here.fork(&effects, early.id, None).await.unwrap();
+    let there = MemoryStore::new();
+    SessionStoreExt::create(&there, &effects, NewSession::new(early.id, WorkspaceId::DEFAULT)).await.unwrap();
+    let refused = Manifest::export(&here, last.id).await.unwrap().import(&there).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
+    assert_eq!(*SessionStore::load(&there, root.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// F09: a newer version, and another kind, are refused by name.

@@ -6,20 +6,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use agent_core::runtime::{
-    AgentBuilder, Config, Plugin, RunOutcome, RunReport, ScriptedProvider, ToolContext, ToolSpec, Turn,
+    AgentBuilder, Config, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider,
+    ToolContext, ToolMode, ToolSpec, Turn,
 };
 use agent_core::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Access, Error, ErrorKind, MemoryStore, NewEvent, Patch, RawJson, Result, Session, SessionHandle,
-    SessionStoreExt, Storage, ToolOutcome, WorkspaceId, async_trait,
+    Access, Error, ErrorKind, MemoryStore, NewEvent, Patch, RawJson, Resource, Result, Session,
+    SessionHandle, SessionStoreExt, Storage, TenantId, Tenants, ToolOutcome, WorkspaceId, async_trait,
 };
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-use crate::common::{calls, check_log, device, read, try_read};
+use crate::common::{calls, check_log, device, read, said, try_read};
 
 /// With a quote and a line break, so that it stands in JSON in another form than in memory.
 const VALUE: &str = "ghp_\"0123\n456789";
@@ -47,7 +48,8 @@ impl Plugin for Careless {
     }
 
     fn tools(&self) -> Vec<ToolSpec> {
-        ["say", "fail", "write", "ask"].map(|name| ToolSpec::new(name, "")).into()
+        let may = ToolSpec::new("may", "").with_mode(ToolMode::Confirm);
+        ["say", "fail", "write", "ask"].map(|name| ToolSpec::new(name, "")).into_iter().chain([may]).collect()
     }
 
     async fn call(&self, tool: &str, _: RawJson, context: ToolContext) -> Result<RawJson> {
@@ -160,16 +162,20 @@ async fn r25_no_value_reaches_files_exports_or_logs() {
             Turn::new().call("a", "say", json()).call("b", "fail", json()).call("c", "write", json()),
             Turn::new().text(echo.clone()).call("d", "ask", RawJson::of(&[VALUE]).unwrap()),
             Turn::new().text("done"),
-            Turn::new().fail(format!("401 for {VALUE}")),
+            // So long that the value is cut in the middle, were it cut first.
+            Turn::new().fail(format!("{}401 for {VALUE}", " ".repeat(1024 - 9 - 10))),
+            Turn::new().call("e", "may", RawJson::of(&["x".repeat(2048 - 20), VALUE.to_owned()]).unwrap()),
         ]);
         let chat = mounted(&storage, &model, Config::default()).await;
         read(chat.prompt("go").await.unwrap()).await;
         let (_, failed) = try_read(chat.prompt(format!("is it {VALUE}?")).await.unwrap()).await;
         let failure = failed.unwrap();
         assert!(matches!(failure.outcome, RunOutcome::Failed(_)), "{kind}: {failure:?}");
+        read(chat.prompt("more").await.unwrap()).await;
         check_log(&chat).await;
 
-        let calls = calls(&chat).await;
+        let mut calls = calls(&chat).await;
+        assert!(calls.pop().unwrap().1.is_empty(), "the last waits for an answer");
         let results: Vec<_> =
             calls.iter().map(|(_, results)| (results[0].outcome, results[0].output.get())).collect();
         let said = r#"{"(secret github)":["(secret github)"],"said":"token (secret github), sent"}"#;
@@ -180,11 +186,10 @@ async fn r25_no_value_reaches_files_exports_or_logs() {
         assert_eq!(results[3], (ToolOutcome::Ok, r#""(secret)""#), "{kind}");
 
         let mut requests = model.requests();
-        // A person wrote it into the last one, and the model before wrote it itself.
-        requests.truncate(2);
+        // Within a run the model is given what it wrote itself, as it wrote it.
+        requests.remove(2);
         assert_hidden(&format!("{kind}: a request to the model"), format!("{requests:?}").as_bytes());
         let export = Manifest::export(&*storage.sessions, chat.id()).await.unwrap().to_json();
-        assert_eq!(export.matches("(secret github)").count(), 12, "{kind}: {export}");
         assert_hidden(&format!("{kind}: an export"), export.as_bytes());
         drop((chat, storage));
         let mut files = Vec::new();
@@ -286,4 +291,61 @@ fn r25_a_value_is_not_printed_and_not_too_short() {
     for wrong in ["", "a b", "é", ".a", &"x".repeat(65)] {
         assert_eq!(*wrong.parse::<SecretName>().unwrap_err().kind(), ErrorKind::InvalidInput, "{wrong:?}");
     }
+}
+
+/// R25: after a restart, too, what a session mounts is hidden, whoever comes by it; also in what a session is made with, in
+/// events of a host's own, and in JSON within a text.
+#[tokio::test]
+async fn r25_what_is_mounted_is_hidden_from_the_start_of_a_run() {
+    let storage: Storage = MemoryStore::new().into();
+    let model = ScriptedProvider::new([Turn::new().text(format!("it is {VALUE}"))]);
+    let chat = mounted(&storage, &model, Config::default()).await;
+    read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!(said(&chat).await[1].1, "it is (secret github)");
+
+    let (sessions, effects) = (&chat.runtime().storage().sessions, chat.runtime().effects());
+    let resource = Resource::new("repository", format!("https://x:{VALUE}@host"), "/r");
+    let patch =
+        Patch::new().resources(vec![resource]).label("of", "token").metadata(VALUE, RawJson::of(&1).unwrap());
+    let child = sessions.create_child(effects, chat.id(), patch).await.unwrap();
+    let own = RawJson::of(&BTreeMap::from([(VALUE, VALUE)])).unwrap();
+    let nested = serde_json::json!({ "stdout": serde_json::json!({ "key": VALUE }).to_string() }).to_string();
+    let events = vec![
+        NewEvent::new("x.app.note".parse().unwrap(), own),
+        NewEvent::user_message(nested).with_extra(VALUE, RawJson::of(&VALUE).unwrap()),
+    ];
+    sessions.append(effects, child.id, child.head, events).await.unwrap();
+    let export = Manifest::export(&**sessions, child.id).await.unwrap().to_json();
+    assert_hidden("an export", export.as_bytes());
+    assert_eq!(export.matches("(secret github)").count(), 9, "{export}");
+}
+
+/// R25, R01, O10: a scheduler over tenants gives each tenant's runs that tenant's secrets, and none without.
+#[tokio::test]
+async fn r25_r01_o10_a_scheduler_gives_each_tenant_its_own_secrets() {
+    let store = MemoryStore::new();
+    let tenants: Vec<TenantId> = ["one", "two", "three"].map(|name| name.parse().unwrap()).into();
+    let turns = (0..3).flat_map(|n| {
+        [Turn::new().call(&format!("c{n}"), "say", RawJson::empty_object()), Turn::new().text("done")]
+    });
+    let model = ScriptedProvider::new(turns);
+    let agent = mounted(&MemoryStore::new().into(), &model, Config::default()).await.runtime().clone();
+    let mut chats = Vec::new();
+    for tenant in &tenants {
+        let chat = agent.rebind(store.storage(tenant)).open(&device("laptop")).await.unwrap();
+        chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
+        chat.send("go").await.unwrap();
+        chats.push(chat);
+    }
+    let secrets: BTreeMap<_, _> = tenants[..2].iter().map(|tenant| (tenant.clone(), known())).collect();
+    let scheduler = Scheduler::over(agent, Arc::new(store)).with_secrets(Arc::new(secrets));
+    let round = scheduler.config(SchedulerConfig::new().parallel(1)).round().await.unwrap();
+    assert_eq!(round.ran, 3);
+    let mut outcomes = Vec::new();
+    for chat in &chats {
+        let calls = calls(chat).await;
+        outcomes.push((calls[0].1[0].outcome, calls[0].1[0].output.get().contains("(secret github)")));
+    }
+    let given = (ToolOutcome::Ok, true);
+    assert_eq!(outcomes, [given, given, (ToolOutcome::Error, false)]);
 }

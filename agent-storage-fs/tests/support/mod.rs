@@ -76,6 +76,13 @@ impl Spy {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
 
+    /// Waits until there is a call.
+    pub async fn looked(&self) {
+        while self.state.lock().unwrap().calls.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// Fails the calls for which the rule gives an error number; the first has the number 0.
     pub fn fail(&self, rule: impl Fn(usize, &Call) -> Option<i32> + Send + std::marker::Sync + 'static) {
         let mut state = self.state.lock().unwrap();
