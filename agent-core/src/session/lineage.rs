@@ -96,6 +96,10 @@ mod tests {
             [Segment { session: id(1), until: Seq::new(4) }]
         );
         assert_eq!(grandchild.forked(id(3), Seq::new(10)).segments.len(), 1);
+        // The child itself, before it said anything, contributes nothing either.
+        assert_eq!(child.forked(id(2), Seq::new(10)), child);
+        assert_eq!(child.forked(id(2), Seq::ZERO), Lineage::default());
+        assert!(!child.deeper && !grandchild.deeper, "all of the ancestors are named");
     }
 
     /// R16: a chain of any depth keeps the record bounded and still leads to the first event.
@@ -119,6 +123,10 @@ mod tests {
             at = owner;
             hops += 1;
         }
+        assert!(
+            lineages.iter().all(|lineage| !lineage.deeper || lineage.segments.len() == Lineage::MAX_SEGMENTS)
+        );
+        assert!(lineages[10_000].deeper && !lineages[Lineage::MAX_SEGMENTS].deeper);
         assert!(hops <= 10_000 / (Lineage::MAX_SEGMENTS - 1) + 1, "{hops}");
     }
 }

@@ -6,6 +6,7 @@
 mod bounds;
 mod common;
 mod configuration;
+mod corners;
 mod decoders;
 mod golden;
 mod import;
@@ -14,6 +15,7 @@ mod lineage;
 mod manifest;
 mod plan;
 mod registry;
+mod settle;
 mod state_machine;
 mod transcript;
 mod wakes;

@@ -224,6 +224,8 @@ fn f09_the_older_form_is_read_and_a_newer_one_refused() {
     let error = Transcript::parse("---\nformat: 3\n---\n\n## User\n\nhello\n").unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("format 3"), "{error}");
+    let error = Transcript::parse("---\nformat: 0\n---\n\n## User\n\nhello\n").unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "there never was such a format");
 }
 
 /// A20: what stands in it, and what becomes of it in a log.

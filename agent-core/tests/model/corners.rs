@@ -1,0 +1,150 @@
+//! Corners of `plan` and the fold that other tests go by: what is refused, what stays, what is written and what is not.
+
+use crate::common::{Driver, call, json};
+use agent_core::session::body::{SpanCompleted, SpanStarted};
+use agent_core::session::record::WAKES_MAX;
+use agent_core::session::{Plan, plan};
+use agent_core::*;
+
+fn end(driver: &mut Driver) {
+    driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
+}
+
+/// A wake that is due.
+fn wake(key: &str) -> NewEvent {
+    NewEvent::wake_scheduled(Wake::new(key, Timestamp::UNIX_EPOCH))
+}
+
+/// A27: a cleared session has had the runs that it had, and no messages.
+#[test]
+fn a27_clearing_forgets_messages_and_not_runs() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    end(&mut driver);
+    driver.event(NewEvent::history_cleared()).unwrap();
+    let counts = driver.now().counts;
+    assert_eq!((counts.runs, counts.user), (1, 0));
+    assert_eq!(driver.status(), Status::new(SessionState::Idle, Reason::Fresh));
+}
+
+/// N05: a session that goes on after a run says that its turn had ended; one that never ran is fresh.
+#[test]
+fn n05_what_is_resumed_is_fresh_only_before_its_first_run() {
+    for ran in [false, true] {
+        let mut driver = Driver::created();
+        if ran {
+            driver.prompt();
+            end(&mut driver);
+        }
+        driver.trigger(Trigger::Suspend(Reason::UserPaused)).unwrap();
+        driver.trigger(Trigger::Resume).unwrap();
+        let reason = if ran { Reason::EndTurn } else { Reason::Fresh };
+        assert_eq!(driver.status(), Status::new(SessionState::Idle, reason));
+        driver.event(NewEvent::user_message("x")).unwrap();
+        driver.event(NewEvent::history_cleared()).unwrap();
+        assert_eq!(driver.status(), Status::new(SessionState::Idle, Reason::Fresh));
+        assert_eq!(driver.folded(), *driver.now());
+    }
+}
+
+/// O10: a wake that is scheduled by the commit that begins a run is done by that run, whatever comes meanwhile.
+#[test]
+fn o10_a_wake_of_the_commit_that_begins_the_run_is_for_that_run() {
+    let mut driver = Driver::created();
+    let begin = driver.seal().event(wake("a")).trigger(Trigger::BeginRun(driver.lease_request()));
+    driver.commit(begin).unwrap();
+    driver.event(wake("late")).unwrap();
+    end(&mut driver);
+    assert_eq!(driver.now().wakes.iter().map(|wake| wake.key.as_str()).collect::<Vec<_>>(), ["late"]);
+    // Where nothing came meanwhile nothing is said of it.
+    let begin = driver.seal().trigger(Trigger::BeginRun(driver.lease_request()));
+    driver.commit(begin).unwrap();
+    end(&mut driver);
+    assert_eq!(driver.now().wakes, []);
+    let last = driver.log.last().unwrap().to_json();
+    assert!(last.contains("wakes_done") && !last.contains("wakes_seen"), "{last}");
+}
+
+/// O10: cancelling the last wake leaves a session as it is that has something else to do, or is at work.
+#[test]
+fn o10_cancelling_a_wake_changes_what_waits_for_it_alone() {
+    let mut running = Driver::created();
+    running.prompt();
+    running.event(wake("w")).unwrap();
+    let before = running.status();
+    running.event(NewEvent::wake_cancelled("w")).unwrap();
+    assert_eq!((running.status(), running.now().lease.is_some()), (before, true));
+
+    let mut answered = Driver::created();
+    answered.prompt();
+    let action = PendingAction::new("a".parse().unwrap(), ActionKind::Approval, "?");
+    answered.run_trigger(Trigger::EndRun(RunEnd::Await(action))).unwrap();
+    answered.event(wake("w")).unwrap();
+    let answer = ToolConfirmation::new("a".parse().unwrap(), Decision::Allow);
+    answered.event(NewEvent::of(&Body::UserToolConfirmation(answer))).unwrap();
+    assert_eq!(answered.status(), Status::new(SessionState::Queued, Reason::ActionResolved));
+    answered.event(NewEvent::wake_cancelled("w")).unwrap();
+    assert_eq!(answered.status(), Status::new(SessionState::Queued, Reason::ActionResolved));
+}
+
+/// O22: a span is begun once and ended once.
+#[test]
+fn o22_spans_are_begun_and_ended_once() {
+    let mut driver = Driver::created();
+    let started = NewEvent::of(&Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), "step")));
+    let completed =
+        NewEvent::of(&Body::SpanCompleted(SpanCompleted::new("s".parse().unwrap(), ToolOutcome::Ok)));
+    let refused = |done: Result<Committed>| *done.unwrap_err().kind() == ErrorKind::InvalidInput;
+    assert!(refused(driver.event(completed.clone())), "it is not begun");
+    driver.event(started.clone()).unwrap();
+    assert!(refused(driver.event(started.clone())), "it is begun");
+    driver.event(completed.clone()).unwrap();
+    assert!(refused(driver.event(completed)), "it is ended");
+    driver.event(started).unwrap();
+}
+
+/// O07: a run waits for a result from outside of the very call that is open, and runs outside.
+#[test]
+fn o07_a_result_is_awaited_of_an_open_call_that_runs_outside() {
+    for (custom, id, good) in [(true, "c", true), (true, "d", false), (false, "c", false)] {
+        let mut driver = Driver::created();
+        driver.prompt();
+        let use_ = ToolUse::new(call("c"), "t", json("1"));
+        let body = if custom { Body::AgentCustomToolUse(use_) } else { Body::AgentToolUse(use_) };
+        let commit = driver.seal_fenced().event(NewEvent::of(&body));
+        driver.commit(commit).unwrap();
+        let action = PendingAction::new(id.parse().unwrap(), ActionKind::ToolResult, "");
+        let awaited = driver.run_trigger(Trigger::EndRun(RunEnd::Await(action)));
+        assert_eq!(awaited.is_ok(), good, "{custom} {id}");
+    }
+}
+
+/// X05, contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.
+#[test]
+fn x05_a_session_over_a_limit_goes_on() {
+    let mut driver = Driver::created();
+    let mut over = driver.now().clone();
+    over.wakes = (0..WAKES_MAX + 2).map(|n| Wake::new(n.to_string(), Timestamp::MAX)).collect();
+    for n in 0..60 {
+        over.attributes.labels.insert(format!("{n:064}"), "v".repeat(512));
+    }
+    driver.session = Some(over);
+    driver.event(NewEvent::user_message("x")).unwrap();
+    let same = Patch::new().label(format!("{:064}", 1), "w".repeat(512));
+    driver.event(NewEvent::updated(same)).unwrap();
+    driver.event(NewEvent::wake_cancelled("0")).unwrap();
+    let more = [wake("more"), NewEvent::updated(Patch::new().label("l", "v"))];
+    for event in more {
+        assert_eq!(*driver.event(event).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+}
+
+/// F03, X05: a commit to be restored has events.
+#[test]
+fn x05_nothing_is_not_restored() {
+    let driver = Driver::created();
+    let commit = driver.seal().trigger(Trigger::Restore(Vec::new()));
+    assert!(plan(driver.session.as_ref(), &commit).is_err());
+    let commit = driver.seal().event(NewEvent::user_message("x"));
+    assert!(matches!(plan(driver.session.as_ref(), &commit), Ok(Plan::Write { .. })));
+}

@@ -1,0 +1,137 @@
+//! A commit is sent until it is known what became of it, and no longer.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use agent_core::*;
+
+/// A store that answers commits as it is told to, and then in earnest.
+#[derive(Debug)]
+struct Scripted {
+    inner: MemoryStore,
+    answers: Mutex<VecDeque<Error>>,
+    /// How many commits came, and how often the log was read.
+    calls: Mutex<(usize, usize)>,
+}
+
+#[async_trait]
+impl SessionStore for Scripted {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        self.calls.lock().unwrap().0 += 1;
+        let answer = self.answers.lock().unwrap().pop_front();
+        match answer {
+            Some(error) => Err(error),
+            None => self.inner.commit(commit).await,
+        }
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        SessionStore::load(&self.inner, id).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.calls.lock().unwrap().1 += 1;
+        self.inner.read(id, read).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        SessionStore::list(&self.inner, query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        self.inner.purge(purge).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.inner.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        self.inner.pulse(id, epoch).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+fn plain(kind: ErrorKind) -> Error {
+    Error::new(kind, "as told")
+}
+
+fn unknown(kind: ErrorKind) -> Error {
+    plain(kind).with_outcome(WriteOutcome::Unknown)
+}
+
+fn overtaken(head: u64) -> Error {
+    plain(ErrorKind::Conflict { head: Some(Seq::new(head)) })
+}
+
+/// What a commit comes to where the store answers so: the result, how many commits came, and how often the log was read.
+async fn settle(
+    answers: impl IntoIterator<Item = Error>,
+    expect: Option<Expect<Seq>>,
+) -> (Result<Committed>, usize, usize) {
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let inner = MemoryStore::new();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let session = SessionStoreExt::create(&inner, &effects, new).await.unwrap();
+    let answers = Mutex::new(answers.into_iter().collect());
+    let store = Scripted { inner, answers, calls: Mutex::default() };
+    let mut commit = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("x"));
+    if let Some(expect) = expect {
+        commit = commit.expect(expect);
+    }
+    let done = store.settle(commit).await;
+    let (commits, reads) = *store.calls.lock().unwrap();
+    (done, commits, reads)
+}
+
+/// O04: what may pass, or nobody knows, is tried again with growing pauses, five times in all; anything else once.
+#[tokio::test(start_paused = true)]
+async fn o04_a_commit_is_tried_five_times_with_growing_pauses() {
+    let begun = tokio::time::Instant::now();
+    let (done, commits, _) = settle((0..9).map(|_| plain(ErrorKind::Unavailable)), None).await;
+    assert_eq!((done.unwrap_err().kind(), commits), (&ErrorKind::Unavailable, 5));
+    assert_eq!(begun.elapsed().as_millis(), Duration::from_millis(20 + 40 + 80 + 160).as_millis());
+
+    let (done, commits, _) = settle((0..4).map(|_| plain(ErrorKind::Unavailable)), None).await;
+    assert!(done.is_ok() && commits == 5);
+    let (done, commits, _) = settle([unknown(ErrorKind::Full)], None).await;
+    assert!(done.is_ok() && commits == 2, "nobody knows what became of it");
+    for error in [plain(ErrorKind::Denied), plain(ErrorKind::Full), unknown(ErrorKind::Poisoned)] {
+        let kind = error.kind().clone();
+        let (done, commits, reads) = settle([error], None).await;
+        assert_eq!((done.unwrap_err().kind(), commits, reads), (&kind, 1, 0));
+    }
+}
+
+/// O04: once nobody knew, an error that does not look whether the commit landed leaves that unknown; one that looked does not.
+#[tokio::test(start_paused = true)]
+async fn o04_a_doubt_is_kept_until_somebody_looked() {
+    for kind in [ErrorKind::Denied, ErrorKind::Full, ErrorKind::Corrupt, ErrorKind::Poisoned] {
+        let (done, ..) = settle([plain(kind.clone())], None).await;
+        assert_eq!(done.unwrap_err().write_outcome(), WriteOutcome::NotApplied, "{kind:?}");
+        let (done, ..) = settle([unknown(ErrorKind::Unavailable), plain(kind.clone())], None).await;
+        assert_eq!(done.unwrap_err().write_outcome(), WriteOutcome::Unknown, "{kind:?}");
+    }
+    for kind in [ErrorKind::Deleted, ErrorKind::InvalidInput, ErrorKind::LimitExceeded] {
+        let (done, ..) = settle([unknown(ErrorKind::Unavailable), plain(kind.clone())], None).await;
+        assert_eq!(done.unwrap_err().write_outcome(), WriteOutcome::NotApplied, "{kind:?}");
+    }
+}
+
+/// O04: where others overtook it the log is read and the commit sent again, unless its writer expects a place, or has seen
+/// all there is; not for ever.
+#[tokio::test(start_paused = true)]
+async fn o04_x03_a_commit_that_is_overtaken_is_sent_again() {
+    let (done, commits, reads) = settle([overtaken(7), overtaken(9)], None).await;
+    assert!(done.is_ok() && commits == 3 && reads == 2);
+    let (done, commits, reads) = settle([overtaken(7)], Some(Expect::Is(Seq::new(1)))).await;
+    assert_eq!((done.is_err(), commits, reads), (true, 1, 0), "it belongs behind event 1 and nowhere else");
+    let (done, commits, reads) = settle([overtaken(1)], None).await;
+    assert_eq!((done.is_err(), commits, reads), (true, 1, 0), "it has seen event 1");
+    let (done, commits, _) = settle((2..3000).map(overtaken), None).await;
+    assert_eq!((done.is_err(), commits), (true, 1001));
+}
