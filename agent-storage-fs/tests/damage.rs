@@ -555,3 +555,31 @@ async fn x03_x02_no_reader_fails_while_ends_are_cut_off() {
     assert!(looks > 10);
     assert_eq!(texts(&reader, id).await.len(), 64);
 }
+
+/// X08, F01: rebuilding makes anew what is derived from each log that can be read, says of how many, and leaves the others.
+#[tokio::test]
+async fn x08_f01_a_rebuild_goes_by_what_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let ids = {
+        let store = hasty(folder.path()).await;
+        assert_eq!(store.rebuild().await.unwrap(), 0);
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            let id = session(&store, &effects).await.id;
+            say(&store, &effects, id, Seq::new(1), "first").await;
+            ids.push(id);
+        }
+        ids
+    };
+    let store = open(folder.path()).await;
+    assert_eq!(store.rebuild().await.unwrap(), 3);
+    let log = log_of(folder.path(), ids[1]);
+    let whole = fs::read(&log).unwrap();
+    fs::write(&log, [b"x", &whole[1..]].concat()).unwrap();
+    assert_eq!(open(folder.path()).await.rebuild().await.unwrap(), 2);
+    assert_eq!(fs::read(&log).unwrap()[1..], whole[1..], "what is damaged stays as it is");
+    for id in [ids[0], ids[2]] {
+        assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(2));
+    }
+}

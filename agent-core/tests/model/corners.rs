@@ -87,6 +87,20 @@ fn o10_cancelling_a_wake_changes_what_waits_for_it_alone() {
     assert_eq!(answered.status(), Status::new(SessionState::Queued, Reason::ActionResolved));
 }
 
+/// O10, O13: cancelling a wake of a session whose failed run is to be tried again leaves that as it is.
+#[test]
+fn o10_o13_cancelling_a_wake_leaves_a_retry_alone() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    let failure = Failure::new(Reason::RunError, "x");
+    driver.run_trigger(Trigger::EndRun(RunEnd::retry(failure, Timestamp::MAX, 3))).unwrap();
+    driver.event(wake("w")).unwrap();
+    let before = driver.now().clone();
+    driver.event(NewEvent::wake_cancelled("w")).unwrap();
+    let now = driver.now();
+    assert_eq!((now.attempts, now.ready_at, now.status), (1, Some(Timestamp::MAX), before.status));
+}
+
 /// O22: a span is begun once and ended once.
 #[test]
 fn o22_spans_are_begun_and_ended_once() {
