@@ -72,13 +72,18 @@ fn f03_f07_export_and_import_from_the_command_line() {
     let other = here.path().join("fork.json");
     fs::write(&other, fork).unwrap();
     let empty = Site::new("files");
-    empty.fails(&["session", "import", other.to_str().unwrap()], 3, "does not exist");
+    empty.fails(&["session", "import", other.to_str().unwrap()], 3, "import its own document first");
     fs::write(&file, document.replace("hello", "hullo")).unwrap();
     empty.fails(&["session", "import", name], 5, "checksum does not fit");
     fs::write(&file, document.replace("\"format\":1", "\"format\":9")).unwrap();
     empty.fails(&["session", "import", name], 1, "format 9");
     empty.fails(&["session", "import", "nowhere.json"], 3, "nowhere.json");
     assert_eq!(empty.json(&["session", "list", "--all"])["total"], 0);
+    let fork = here.ok(&["session", "fork", &main]);
+    let fork = fork.trim();
+    fs::write(&other, here.ok(&["session", "export", fork])).unwrap();
+    assert_eq!(empty.ok(&["session", "import", other.to_str().unwrap()]).trim(), fork);
+    assert_eq!(empty.ok(&["session", "export", fork]), fs::read_to_string(&other).unwrap());
     here.fails(&["session", "fork", &main, "--at", "99"], 1, "cannot be forked at 99");
     here.fails(&["session", "export", NOBODY], 3, "does not exist");
 }
