@@ -4,7 +4,7 @@
 //! events are decoded by hand into typed fields, raw payloads and ordered, raw unknown fields.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -156,9 +156,21 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// How long a value is as JSON; for limits.
+/// How long a value is as JSON; for limits. It is counted, not kept.
 pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
-    serde_json::to_string(value).map_or(usize::MAX, |json| json.len())
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    serde_json::to_writer(&mut counted, value).map_or(usize::MAX, |()| counted.0)
 }
 
 fn is_compact(json: &str) -> bool {
@@ -247,7 +259,7 @@ impl RawFields {
 
     /// The size of the fields as JSON text; for limits.
     pub(crate) fn size_bytes(&self) -> usize {
-        size_bytes(self)
+        if self.is_empty() { "{}".len() } else { size_bytes(self) }
     }
 
     /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.

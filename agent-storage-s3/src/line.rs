@@ -1,5 +1,7 @@
 //! What every object is made of: lines of `<checksum> <tag> <json>`, so that damage is found line by line.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 /// The bytes of a line before its JSON: eight hexadecimal digits, a space, the tag, a space.
@@ -60,6 +62,11 @@ impl Line {
 
     pub(crate) fn is(&self, tag: Tag) -> bool {
         self.raw.get(9) == Some(&tag.byte())
+    }
+
+    /// The checksum that it says it has.
+    pub(crate) fn crc(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.raw.get(..8).unwrap_or_default())
     }
 
     /// The JSON, where the line is of this kind and undamaged.

@@ -241,15 +241,14 @@ impl Tenant {
             let object = format!("event {} of session {id}", place.seq);
             corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
         };
-        // With the header, which alone tells whose the bytes are: another session's may be of the same shape.
-        let end = place.offset.saturating_add(place.bytes);
-        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), 0..end, until).await?;
-        let bytes = part.ok_or_else(damaged)?.bytes;
-        Entry::parse_head(&bytes, id, place.slot)?;
-        let at = |offset: u64| usize::try_from(offset).ok().filter(|at| *at <= bytes.len());
-        let raw =
-            at(place.offset).zip(at(end)).map(|(from, to)| bytes.slice(from..to)).ok_or_else(damaged)?;
-        event(&Line { raw, offset: place.offset }, place.seq).ok_or_else(damaged)
+        let range = place.offset..place.offset.saturating_add(place.bytes);
+        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), range, until).await?;
+        let line = Line { raw: part.ok_or_else(damaged)?.bytes, offset: place.offset };
+        // Another session's line may be of the same number, length and place.
+        if line.crc() != place.crc {
+            return Err(damaged());
+        }
+        event(&line, place.seq).ok_or_else(damaged)
     }
 }
 

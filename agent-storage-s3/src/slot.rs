@@ -97,6 +97,8 @@ pub(crate) struct Reference {
     pub(crate) slot: Slot,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+    /// The line's checksum: what another object has at this place is another line.
+    pub(crate) crc: String,
 }
 
 /// An event, or where it lies.
@@ -145,8 +147,13 @@ impl Entry {
         push(&mut out, Tag::Record, &after.to_json());
         for (seq, open, line) in open.iter().flat_map(|open| open.lines()) {
             if line.is(Tag::Event) && line.size() > CARRIED_MAX {
-                let place =
-                    Reference { seq, slot: open.head.slot, offset: line.offset, bytes: line.size() - 1 };
+                let place = Reference {
+                    seq,
+                    slot: open.head.slot,
+                    offset: line.offset,
+                    bytes: line.size() - 1,
+                    crc: line.crc().into_owned(),
+                };
                 push(&mut out, Tag::Reference, &json(&place));
             } else {
                 out.extend_from_slice(&line.raw);

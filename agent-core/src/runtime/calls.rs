@@ -173,30 +173,26 @@ impl Driver {
 
     /// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
     fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
-        // What is cut short is hidden first: a part of a value would not be known.
-        let secrets = self.handle.runtime().secrets.as_ref();
-        let input =
-            secrets.map_or_else(|| call.input.clone(), |secrets| secrets.hide_json(call.input.clone()));
-        let asked: Question = input.to().unwrap_or_default();
-        let (kind, mut question) = match mode {
+        let (kind, lead) = match mode {
             ToolMode::Direct | ToolMode::Never => return None,
-            ToolMode::Confirm => (ActionKind::ToolConfirmation, format!("May {} {}", call.name, input.get())),
-            ToolMode::Outside => (ActionKind::ToolResult, format!("Waits for {} {}", call.name, input.get())),
-            ToolMode::Ask => {
-                let text = asked.question.clone();
-                (ActionKind::Approval, text.unwrap_or_else(|| format!("{} {}", call.name, input.get())))
-            }
+            ToolMode::Confirm => (ActionKind::ToolConfirmation, "May "),
+            ToolMode::Outside => (ActionKind::ToolResult, "Waits for "),
+            ToolMode::Ask => (ActionKind::Approval, ""),
         };
+        // What is cut short is hidden first: a part of a value would not be known.
+        let input = self.handle.runtime().hide_json(call.input.clone());
+        let asked: Question = match mode {
+            ToolMode::Ask => input.to().unwrap_or_default(),
+            _ => Question::default(),
+        };
+        let whole = || format!("{lead}{} {}", call.name, input.get());
+        let mut question = asked.question.unwrap_or_else(whole);
         question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));
         // What is a call's id is an action's.
         let id: ActionId = call.call.as_str().parse().ok()?;
         let mut action = PendingAction::new(id, kind, question);
-        if kind == ActionKind::Approval {
-            let fits =
-                |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
-            action.choices =
-                asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
-        }
+        let fits = |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
+        action.choices = asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
         if let Some(time) = self.settings.limits.answer_timeout {
             let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
             action = action.expires_at(self.handle.runtime().effects().now().plus_micros(micros));
@@ -210,10 +206,8 @@ impl Driver {
         span: bool,
         context: &mut ModelContext,
     ) -> Result<()> {
-        if let Some(secrets) = &self.handle.runtime().secrets {
-            // The stores hide it too; what the model and the caller see goes past them.
-            result.output = secrets.hide_json(result.output);
-        }
+        // The stores hide it too; what the model and the caller see goes past them.
+        result.output = self.handle.runtime().hide_json(result.output);
         let body = Body::AgentToolResult(result.clone());
         let mut events = vec![NewEvent::of(&self.kept(&body))];
         if span {

@@ -1,10 +1,8 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -28,7 +26,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
-use crate::secrets::{SecretName, Secrets};
+use crate::secrets::SecretName;
 use crate::session::{
     Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
     SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
@@ -164,9 +162,7 @@ impl Driver {
 
     /// As the run ends with it. What is cut short is hidden first: a part of a value would not be known.
     fn failure(&self, error: &Error) -> Failure {
-        let text = error.to_string();
-        let secrets = self.handle.runtime().secrets.as_ref();
-        Failure::new(Reason::RunError, secrets.map_or(Cow::Borrowed(&*text), |secrets| secrets.hide(&text)))
+        Failure::new(Reason::RunError, self.handle.runtime().hide(&error.to_string()))
     }
 
     /// Has the values known of what the session mounts, so that they are hidden wherever they come from.
@@ -367,23 +363,22 @@ impl Driver {
     }
 
     async fn before_run(&mut self) {
-        let AgentRuntime { shared, secrets, .. } = self.handle.runtime().clone();
-        for plugin in &shared.plugins {
+        let runtime = self.handle.runtime().clone();
+        for plugin in &runtime.shared.plugins {
             let work = plugin.before_run(&self.session);
-            let time = shared.config.limits.tool_timeout;
             tokio::select! {
                 biased;
                 stopped = &mut self.stop, if self.noticed.is_none() => self.noticed = Some(stopped),
-                () = hook(plugin.name(), "before_run", secrets.as_ref(), time, work) => {}
+                () = hook(plugin.name(), "before_run", &runtime, work) => {}
             }
         }
     }
 
     async fn after_run(&mut self, report: &RunReport) {
-        let AgentRuntime { shared, secrets, .. } = self.handle.runtime().clone();
-        for plugin in &shared.plugins {
+        let runtime = self.handle.runtime();
+        for plugin in &runtime.shared.plugins {
             let work = plugin.after_run(&self.session, report);
-            hook(plugin.name(), "after_run", secrets.as_ref(), shared.config.limits.tool_timeout, work).await;
+            hook(plugin.name(), "after_run", runtime, work).await;
         }
     }
 }
@@ -403,19 +398,12 @@ fn goes_on(persistence: Persistence, error: &Error) -> bool {
 }
 
 /// A plugin's hook: what goes wrong in it is logged.
-async fn hook(
-    plugin: &str,
-    name: &str,
-    secrets: Option<&Secrets>,
-    time: Duration,
-    work: impl Future<Output = Result<()>>,
-) {
-    match timeout(time, isolated(work)).await {
+async fn hook(plugin: &str, name: &str, runtime: &AgentRuntime, work: impl Future<Output = Result<()>>) {
+    match timeout(runtime.shared.config.limits.tool_timeout, isolated(work)).await {
         Ok(Some(Ok(()))) => {}
         Ok(Some(Err(error))) => {
-            let text = error.to_string();
-            let error = secrets.map_or(Cow::Borrowed(&*text), |secrets| secrets.hide(&text));
-            warn!(plugin, hook = name, %error, "a plugin's hook failed");
+            let error = error.to_string();
+            warn!(plugin, hook = name, error = %runtime.hide(&error), "a plugin's hook failed");
         }
         Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
         Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),

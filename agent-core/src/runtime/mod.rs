@@ -18,6 +18,7 @@ pub(crate) mod start;
 mod stop;
 mod tools;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::id::{DeviceId, SessionId, WorkspaceId};
+use crate::json::RawJson;
 use crate::manager::WorkspaceManager;
 use crate::secrets::Secrets;
 use crate::session::Patch;
@@ -182,6 +184,19 @@ impl AgentRuntime {
         let storage = secrets.hidden_from(self.storage);
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
         Self { shared: self.shared, storage, workspaces, secrets: Some(secrets) }
+    }
+
+    /// A text for a log or a report, without the values of secrets.
+    pub(crate) fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.hide(text))
+    }
+
+    /// The same for JSON.
+    pub(crate) fn hide_json(&self, json: RawJson) -> RawJson {
+        match &self.secrets {
+            Some(secrets) => secrets.hide_json(json),
+            None => json,
+        }
     }
 
     /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted.

@@ -45,14 +45,15 @@ fn shown(name: &SecretName) -> String {
 }
 
 /// The JSON with names in place of values, in its texts, its numbers, and its keys, but for those of the `outer` levels:
-/// these are not what somebody wrote but the form of it.
-pub(super) fn json(given: &Given, json: RawJson, outer: usize) -> RawJson {
-    // An escape may hide any value; without one, each stands there as it is.
-    let escaped = json.get().contains('\\');
-    if given.is_empty() || (!escaped && !given.keys().any(|value| json.get().contains(&**value))) {
-        return json;
-    }
+/// these are not what somebody wrote but the form of it. `None` where no value is in it.
+pub(super) fn json(given: &Given, json: &RawJson, outer: usize) -> Option<RawJson> {
     let source = json.get();
+    // An escape may hide any value; without one, each stands there as it is.
+    let escaped = source.contains('\\');
+    if given.is_empty() || (!escaped && !given.keys().any(|value| source.contains(&**value))) {
+        return None;
+    }
+    let mut found = false;
     let mut out = String::with_capacity(source.len());
     let (mut at, mut depth) = (0, 0_usize);
     while let Some(byte) = source.as_bytes().get(at) {
@@ -72,15 +73,17 @@ pub(super) fn json(given: &Given, json: RawJson, outer: usize) -> RawJson {
             b'"' if is_key && depth <= outer => None,
             b'"' => without(given, token),
             b'-' | b'0'..=b'9' => match text(given, token) {
-                Cow::Owned(hidden) => quoted(&hidden),
+                Cow::Owned(hidden) => Some(quoted(hidden)),
                 Cow::Borrowed(_) => None,
             },
             _ => None,
         };
+        found |= replaced.is_some();
         out.push_str(replaced.as_deref().unwrap_or(token));
         at = end;
     }
-    RawJson::parse(&out).unwrap_or(json)
+    // Tokens in place of tokens are JSON again. If ever they were not, nothing of it may be shown.
+    found.then(|| RawJson::parse(&out).unwrap_or_else(|_| RawJson::empty_object()))
 }
 
 /// A string token without the values in it; `None` where it has none.
@@ -92,13 +95,13 @@ fn without(given: &Given, token: &str) -> Option<String> {
         Some(Err(_)) | None => Cow::Borrowed(inner),
     };
     match text(given, &decoded) {
-        Cow::Owned(hidden) => quoted(&hidden),
+        Cow::Owned(hidden) => Some(quoted(hidden)),
         Cow::Borrowed(_) => None,
     }
 }
 
-fn quoted(text: &str) -> Option<String> {
-    serde_json::to_string(text).ok()
+fn quoted(text: String) -> String {
+    serde_json::Value::String(text).to_string()
 }
 
 /// Where the string ends that begins at `at`.
@@ -129,7 +132,8 @@ mod tests {
     }
 
     fn hidden(given: &Given, source: &str) -> String {
-        json(given, RawJson::parse(source).unwrap(), 0).get().to_owned()
+        let source = RawJson::parse(source).unwrap();
+        json(given, &source, 0).unwrap_or(source).get().to_owned()
     }
 
     #[test]
@@ -143,7 +147,7 @@ mod tests {
             r#"{"(secret a)":["(secret b)","x (secret pin)","(secret pin)",-1.5e3,null,{"k":"v"}]}"#;
         assert_eq!(hidden(&given, source), expected);
         assert_eq!(hidden(&given, r#"["\u0063orrect\u0020horse"]"#), r#"["(secret a)"]"#);
-        let kept = json(&given, RawJson::parse(source).unwrap(), 1);
+        let kept = json(&given, &RawJson::parse(source).unwrap(), 1).unwrap();
         assert!(kept.get().starts_with(r#"{"correct horse":["(secret b)""#), "{kept:?}");
     }
 
@@ -151,7 +155,7 @@ mod tests {
     fn r25_n16_what_holds_no_value_is_left_as_it_is() {
         let given = given(&[("correct horse", "a")]);
         let source = r#"{"n":123456789012345678901234567890.10,"s":"\u0041\ud800","t":"\\\"correct"}"#;
-        assert_eq!(hidden(&given, source), source);
+        assert_eq!(json(&given, &RawJson::parse(source).unwrap(), 0), None);
         let half = r#"["\ud800 correct horse"]"#;
         assert!(!hidden(&given, half).contains("correct horse"));
     }
@@ -171,7 +175,7 @@ mod tests {
             let given = given(&[(value.as_str(), "a")]);
             let source = RawJson::of(&serde_json::json!([{ key.clone(): whole }, key, 7])).unwrap();
             let expected = serde_json::json!([{ key.clone(): format!("{before}(secret a){after}") }, key, 7]);
-            let out: serde_json::Value = serde_json::from_str(json(&given, source, 0).get()).unwrap();
+            let out: serde_json::Value = serde_json::from_str(json(&given, &source, 0).unwrap().get()).unwrap();
             prop_assert_eq!(out, expected);
         }
     }

@@ -34,7 +34,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -206,6 +206,9 @@ impl Secrets {
                 format!("there is no secret {name} for workspace {workspace}; add it to what the host keeps them in"),
             )
         })?;
+        if self.given().get(&secret.0) == Some(name) {
+            return Ok(secret);
+        }
         let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
         // Also as it is in JSON, and in JSON within JSON.
         let mut form = secret.0.to_string();
@@ -222,18 +225,22 @@ impl Secrets {
 
     /// The text with `(secret NAME)` in place of each value that was given out.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        hide::text(&self.given.read().unwrap_or_else(PoisonError::into_inner), text)
+        hide::text(&self.given(), text)
     }
 
     /// The JSON with `(secret NAME)` in place of each value in its texts, keys and numbers.
     #[must_use]
     pub fn hide_json(&self, json: RawJson) -> RawJson {
-        self.hide_in(json, 0)
+        self.hidden_in(&json, 0).unwrap_or(json)
     }
 
-    /// The same, but for the keys of the `outer` levels.
-    fn hide_in(&self, json: RawJson, outer: usize) -> RawJson {
-        hide::json(&self.given.read().unwrap_or_else(PoisonError::into_inner), json, outer)
+    /// The same, but for the keys of the `outer` levels; `None` where no value is in it.
+    fn hidden_in(&self, json: &RawJson, outer: usize) -> Option<RawJson> {
+        hide::json(&self.given(), json, outer)
+    }
+
+    fn given(&self) -> RwLockReadGuard<'_, HashMap<Box<str>, SecretName>> {
+        self.given.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same stores, the sessions written so that each value that was given out is hidden. Handles that were there before

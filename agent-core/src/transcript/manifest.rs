@@ -125,13 +125,13 @@ impl Manifest {
     /// off, it is finished; where all is there, nothing is written. Nothing is ever merged.
     ///
     /// An ancestor that is not there is stored first, as far as the document has it. Importing the ancestor's own document
-    /// later completes it. One that was in the middle of its work at that point is not stored: whoever looks after sessions
-    /// there would do that work again.
+    /// later completes it. One that was in the middle of its work at that point, or a child whose parent was not told of it
+    /// yet, is not stored: whoever looks after sessions there would do that again.
     ///
     /// # Errors
     ///
     /// Before anything is written: `Conflict` where the store has another history under this id or an ancestor's; `Deleted`
-    /// where it was deleted there; `NotFound` where an ancestor is not there, and was in the middle of its work: import its
+    /// where it was deleted there; `NotFound` where an ancestor is not there, and had something left to do: import its
     /// own document first. `Conflict` where somebody wrote to it meanwhile; `Deleted`, `NotFound` where its parent was
     /// deleted there, or is not there and nothing was left of it when the document was made; those of
     /// [`SessionStoreExt::settle`].
@@ -149,8 +149,9 @@ impl Manifest {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!(
-                        "session {id} was made from {session} in the middle of a run or with work before it, and \
-                         this store does not have that session; import its own document first"
+                        "session {id} was made from {session} in the middle of a run, with work before it, or \
+                         before its parent was told, and this store does not have that session; import its own \
+                         document first"
                     ),
                 ));
             }
@@ -221,8 +222,7 @@ impl Manifest {
             serde_json::from_str(text).map_err(|source| {
                 Error::corrupt("the manifest lacks its parts").with_source(Fault::from(source))
             })?;
-        let events = read_events(named.id, &events)?;
-        let session = folded(named.id, &events)?;
+        let (session, events) = read_session(named.id, &events)?;
         if session.head != named.head {
             return Err(Error::corrupt(format!(
                 "the manifest of session {} has events up to {}, its record says {}",
@@ -230,7 +230,7 @@ impl Manifest {
             )));
         }
         let ancestors = ancestors.into_iter().map(|Shared { session, events }| {
-            read_events(session, &events).map(|events| Ancestor { session, events })
+            read_session(session, &events).map(|(_, events)| Ancestor { session, events })
         });
         Ok(Self { session, events, ancestors: ancestors.collect::<Result<_>>()? })
     }
@@ -339,7 +339,8 @@ fn is_at_rest(session: &Session) -> bool {
     use SessionState::{Archived, Failed, Idle, Suspended, Terminated};
 
     let rests = matches!(session.status.state, Idle | Suspended | Archived | Failed | Terminated);
-    rests && session.pending == 0 && session.wakes.is_empty() && session.open_calls.is_empty()
+    let is_done = session.pending == 0 && session.wakes.is_empty() && session.open_calls.is_empty();
+    rests && is_done && session.to_report().is_none()
 }
 
 fn push_events(out: &mut String, events: &[Event]) {
@@ -350,11 +351,10 @@ fn push_events(out: &mut String, events: &[Event]) {
     out.push_str("\n]");
 }
 
-/// The events as they are written.
-fn read_events(id: SessionId, events: &[RawJson]) -> Result<Vec<Event>> {
+/// The events as they are written, and the record that they make.
+fn read_session(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
     let events: Vec<_> = events.iter().map(|event| Event::from_json(event.get())).collect::<Result<_>>()?;
-    folded(id, &events)?;
-    Ok(events)
+    Ok((folded(id, &events)?, events))
 }
 
 /// The record that the events make.

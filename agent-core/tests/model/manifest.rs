@@ -198,11 +198,24 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
     assert!(asked.pending > 0);
     let of_asked = here.fork(&effects, asked.id, None).await.unwrap();
     let second = here.fork(&effects, of_asked.id, None).await.unwrap();
+    // A child that its parent has not heard of.
+    let child = here.create_child(&effects, root.id, Patch::new()).await.unwrap();
+    let run = effects.new_run_id();
+    let prompt = Commit::seal(&effects, child.id, child.head)
+        .event(NewEvent::user_message("go"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+    let child = here.commit(prompt).await.unwrap().session;
+    let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+    let answer = Commit::seal(&effects, child.id, child.head).fence(run, child.epoch).trigger(end);
+    let child = here.commit(answer).await.unwrap().session;
+    assert!(child.to_report().is_some());
+    let of_child = here.fork(&effects, child.id, None).await.unwrap();
     // A fork of what waits waits, too.
     let cases = [
         (of_woken.id, vec![woken.id]),
         (of_asked.id, vec![asked.id]),
         (second.id, vec![asked.id, of_asked.id]),
+        (of_child.id, vec![child.id]),
     ];
     for (id, busy) in cases {
         let there = MemoryStore::new();
