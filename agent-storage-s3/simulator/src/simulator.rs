@@ -187,7 +187,17 @@ impl Simulator {
         };
         let sent = request.body().map(|body| (body.len(), md5(body)));
         let (client, target) = (client.clone(), request.target());
-        world.entries.push(Entry { at, client, op, target, etag, sent, fault, done: Vec::new() });
+        world.entries.push(Entry {
+            at,
+            client,
+            op,
+            target,
+            etag,
+            sent,
+            fault,
+            done: Vec::new(),
+            answered: 0,
+        });
         let number = world.entries.len() - 1;
         let World { plan, seeded, .. } = &mut *world;
         let (low, high) = plan.latency;
@@ -210,6 +220,7 @@ impl Simulator {
         let status = answer.status.as_u16();
         if let Some(entry) = world.entries.get_mut(number) {
             entry.done.push((now, status));
+            entry.answered += answer.body.len();
         }
         answer
     }

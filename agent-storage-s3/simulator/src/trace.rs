@@ -59,6 +59,8 @@ pub struct Entry {
     /// When it was carried out, and the store's answer; the client may have seen another, or none. Twice where it was
     /// carried out twice; not at all where it got lost, or is still on its way.
     pub done: Vec<(Duration, u16)>,
+    /// The bytes of the store's answers.
+    pub answered: usize,
 }
 
 impl fmt::Display for Entry {

@@ -332,3 +332,26 @@ async fn a33_f10_costs_do_not_grow_with_the_session() {
         assert!(counts.total() <= 4, "{counts} at {length}");
     }
 }
+
+/// X04, F10: long events of one commit that lie in an earlier object are read each alone, one request and its own bytes.
+#[tokio::test(start_paused = true)]
+async fn x04_f10_a_long_event_is_read_alone() {
+    const LONG: usize = 20_000;
+    let shop = Shop::new();
+    let store = shop.open().await;
+    let session = shop.session(&store).await;
+    let long = (0..16).map(|_| NewEvent::user_message("x".repeat(LONG)));
+    let said = Commit::seal(&shop.effects, session.id, session.head).events(long);
+    let session = store.commit(said).await.unwrap().session;
+    let head = store.commit(shop.said(&session, 1)).await.unwrap().session.head;
+    let cold = shop.open().await;
+    SessionStore::load(&cold, session.id).await.unwrap();
+    let before = shop.simulator.requests();
+    let page = cold.read(session.id, ReadEvents::last(17)).await.unwrap();
+    assert_eq!((page.events.len(), page.events.last().unwrap().seq), (17, head));
+    let answered: usize = shop.simulator.entries()[before..].iter().map(|entry| entry.answered).sum();
+    let least = 16 * LONG;
+    assert!((least..least + least / 4).contains(&answered), "{answered} bytes for {least}");
+    // And one whether there is a newer object.
+    assert_eq!(shop.simulator.counts_since(before).get, 16 + 1, "one request each");
+}
