@@ -292,6 +292,70 @@ mod tests {
         assert_eq!(texts, [&b"first"[..], b"", b"last"]);
     }
 
+    /// X05: a line as long as an event may be is read, and one that is longer is not, in both directions and also where it
+    /// lacks its end.
+    #[test]
+    fn x05_a_line_of_the_greatest_length_is_read_and_no_longer_one() {
+        for (length, read) in [(LINE_MAX, LINE_MAX), (LINE_MAX + 1, 0)] {
+            for end in ["\n", ""] {
+                let mut bytes = b"first\n".to_vec();
+                bytes.resize(bytes.len() + length, b'x');
+                bytes.extend_from_slice(end.as_bytes());
+                let (_folder, file) = file(&bytes);
+                let lines = forward(&*file, 0, bytes.len() as u64);
+                assert!(lines == backward(&*file, bytes.len() as u64), "{length} {end:?}");
+                assert_eq!(lines.iter().map(|line| line.2.len()).collect::<Vec<_>>(), [5, read], "{end:?}");
+            }
+        }
+        // Short lines, and then one that is read together with many of them.
+        let mut bytes = b"0123456\n".repeat(1 << 20);
+        bytes.resize(bytes.len() + (12 << 20), b'x');
+        bytes.push(b'\n');
+        let (_folder, file) = file(&bytes);
+        assert!(forward(&*file, 0, bytes.len() as u64) == backward(&*file, bytes.len() as u64));
+    }
+
+    /// X05: of a line without end no more is held than the longest event takes, however long it is.
+    #[test]
+    fn x05_a_line_without_end_is_not_held_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let length = 6 * LINE_MAX as u64;
+        std::fs::File::create(&path).unwrap().set_len(length).unwrap();
+        let file = RealIo.open(&path, OpenMode::Read).unwrap();
+        let mut lines = Forward::new(&*file, 0, length);
+        assert!(lines.next().unwrap().is_some_and(|line| line.end == length && !line.whole));
+        assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
+        let mut lines = Backward::new(&*file, length);
+        assert!(lines.next().unwrap().is_some_and(|line| line.offset == 0 && !line.whole));
+        assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
+    }
+
+    /// X03: a file that is cut while it is read backwards is an error, and not zeros.
+    #[test]
+    fn x03_a_file_that_is_cut_while_it_is_read_backwards_is_an_error() {
+        let (_folder, file) = file(b"first\nsecond\n");
+        let error = Backward::new(&*file, 14).next().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// O02: the place of an event in its commit is between the first and the last.
+    #[test]
+    fn o02_an_event_outside_its_commit_is_none() {
+        let id = agent_core::Effects::default().new_session_id();
+        for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
+            let mut bytes = Vec::new();
+            let json = format!(
+                r#"{{"seq":1,"id":"{id}","commit":"{id}","n":{n},"of":{of},"at":"2026-02-15T10:30:00.000000Z","type":"x.y","data":{{}}}}"#
+            );
+            frame(&json, &mut bytes);
+            let (_folder, file) = file(&bytes);
+            let mut lines = Forward::new(&*file, 0, bytes.len() as u64);
+            let line = lines.next().unwrap().unwrap();
+            assert_eq!((line.header().is_some(), line.event().is_some()), (there, there), "{n} of {of}");
+        }
+    }
+
     /// O02: a line whose bytes are not those that were written is no line.
     #[test]
     fn o02_every_flipped_bit_of_a_line_is_found() {

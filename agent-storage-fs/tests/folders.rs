@@ -1,0 +1,428 @@
+//! How files and folders come to be and go: durable down from the root, what stands in the way named, and nothing of
+//! others touched.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use agent_core::{
+    BindingStore, Commit, DeviceId, Effects, Error, ErrorKind, Expect, NewSession, Result, SessionId,
+    Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+};
+use agent_core::{Seq, SessionStore};
+use agent_storage_fs::{FsConfig, FsStore, Sync};
+use support::{Call, EACCES, EIO, EPERM, EROFS, Spy, fill, folder_of, hasty, session, watched};
+
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+#[cfg(target_os = "linux")]
+const EOPNOTSUPP: i32 = 95;
+
+fn laptop() -> DeviceId {
+    "laptop".parse().unwrap()
+}
+
+async fn bind(store: &FsStore, effects: &Effects) -> Result<WorkspaceId> {
+    store.bind(&laptop(), effects.new_workspace_id(), Expect::Any).await
+}
+
+async fn create(store: &FsStore, effects: &Effects) -> Result<SessionId> {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    store.commit(Commit::create(effects, new)).await.map(|done| done.session.id)
+}
+
+async fn put(store: &FsStore, effects: &Effects) -> Result<Workspace> {
+    let record = Workspace::new(WorkspaceId::DEFAULT, "home", effects.new_session_id(), effects.now());
+    store.put(record, Expect::Absent).await
+}
+
+/// Fails the calls of a name on a path.
+fn on(name: &'static str, path: &Path, errno: i32) -> impl Fn(usize, &Call) -> Option<i32> + use<> {
+    let path = path.to_owned();
+    move |_, call| (call.name == name && call.path == path).then_some(errno)
+}
+
+fn assert_says(error: &Error, kind: &ErrorKind, doing: &str, path: &Path) {
+    assert_eq!(error.kind(), kind, "{error}");
+    let start = format!("cannot {doing} {}: ", path.display());
+    assert!(error.to_string().contains(&start), "{error:?} does not say {start:?}");
+}
+
+// --- folders ---------------------------------------------------------------------------------------------------------
+
+/// X02: folders that another process made a moment ago may not be durable yet: each name from the root down is made so,
+/// once, before anything in them is acknowledged.
+#[tokio::test]
+async fn x02_folders_of_another_process_are_made_durable_from_the_root_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let effects = Effects::default();
+    session(&hasty(&root).await, &effects).await;
+    let (store, spy) = watched(&root).await;
+    create(&store, &effects).await.unwrap();
+    let synced = |calls: Vec<Call>| -> Vec<_> {
+        calls.into_iter().filter(|call| call.name == "sync_dir").map(|call| call.path).collect()
+    };
+    let first = synced(spy.take());
+    let (workspaces, index) = (root.join("workspaces"), root.join("index"));
+    let position = |path: &Path| first.iter().position(|synced| synced == path);
+    let down = [folder.path(), &root, &workspaces, &workspaces.join("default")].map(position);
+    assert!(down.iter().all(Option::is_some) && down.is_sorted(), "{down:?} of {first:?}");
+    assert!(position(&index).is_some(), "{first:?}");
+    create(&store, &effects).await.unwrap();
+    let again = synced(spy.take());
+    assert_eq!(again.len(), 2, "its folder and its name: {again:?}");
+}
+
+/// X03, X01: a folder that another process makes first is as good as one's own; one that cannot be made is named.
+#[tokio::test]
+async fn x03_x01_a_folder_that_somebody_makes_first_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let effects = Effects::default();
+    let (store, spy) = watched(&root).await;
+    spy.fail(on("create_dir", &root, EROFS));
+    assert_says(&create(&store, &effects).await.unwrap_err(), &ErrorKind::Denied, "create the folder", &root);
+    let first = root.clone();
+    spy.fail(move |_, call| {
+        (call.name == "create_dir" && call.path == first).then(|| {
+            fs::create_dir(&first).unwrap();
+            EEXIST
+        })
+    });
+    create(&store, &effects).await.unwrap();
+    assert_eq!(spy.heal(), 1);
+}
+
+/// X01, X02: the areas of a workspace: one that is there is used, a file in its place is named, and what cannot be made
+/// leaves no workspace behind.
+#[tokio::test]
+async fn x01_x02_areas_are_made_or_the_workspace_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let home = folder.path().join("workspaces").join("default");
+    let area = home.join("skills");
+    spy.fail(on("create_dir", &area, EROFS));
+    let error = put(&store, &effects).await.unwrap_err();
+    assert_says(&error, &ErrorKind::Denied, "create the folder", &area);
+    assert!(!area.exists() && !home.join("workspace.toml").exists());
+    spy.heal();
+    fs::write(&area, "mine").unwrap();
+    let error = put(&store, &effects).await.unwrap_err();
+    assert_says(&error, &ErrorKind::Corrupt, "create the folder", &area);
+    fs::remove_file(&area).unwrap();
+    fs::create_dir(&area).unwrap();
+    put(&store, &effects).await.unwrap();
+    assert!(home.join("memory").is_dir());
+}
+
+/// X06: a root that was there before lies in a folder that may be closed to us; any other sync that fails is an error.
+#[tokio::test]
+async fn x06_a_root_in_a_folder_that_may_not_be_read_is_used() {
+    let effects = Effects::default();
+    for (made, synced, errno, works) in [
+        (true, "", EACCES, true),
+        (true, "", EIO, false),
+        (false, "", EACCES, false),
+        (true, "store", EACCES, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("store");
+        if made {
+            fs::create_dir(&root).unwrap();
+        }
+        let (store, spy) = watched(&root).await;
+        let parent = if synced.is_empty() { folder.path().to_owned() } else { folder.path().join(synced) };
+        spy.fail(on("sync_dir", &parent, errno));
+        let done = create(&store, &effects).await;
+        assert_eq!(done.is_ok(), works, "{made} {synced:?} {errno}: {done:?}");
+        assert!(spy.heal() > 0);
+        create(&store, &effects).await.unwrap();
+    }
+}
+
+/// X06: a folder above the root whose name could not be made durable does not stay, since nobody would sync it again; one
+/// in the root stays, and is synced by the next who needs it.
+#[tokio::test]
+async fn x06_a_folder_above_the_root_that_is_not_durable_does_not_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let above = folder.path().join("above");
+    let root = above.join("store");
+    let effects = Effects::default();
+    let (store, spy) = watched(&root).await;
+    spy.fail(on("sync_dir", folder.path(), EIO));
+    create(&store, &effects).await.unwrap_err();
+    assert!(!above.exists());
+    spy.fail(on("sync_dir", &root, EIO));
+    create(&store, &effects).await.unwrap_err();
+    assert_eq!(spy.heal(), 1);
+    let inside: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!inside.is_empty(), "a folder in the root may be in use by others already");
+    create(&store, &effects).await.unwrap();
+    assert!(spy.take().iter().any(|call| call.name == "sync_dir" && call.path == root));
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+/// X06: two processes with the same seed draw the same names: a name that is taken is passed over, but not for ever.
+#[tokio::test]
+async fn x06_a_name_that_is_taken_is_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    bind(&store, &effects).await.unwrap();
+    for taken in [1, 16, 17] {
+        let tries = AtomicUsize::new(0);
+        spy.fail(move |_, call| {
+            let hit = call.name == "create" && call.file().starts_with(".bindings.toml.new-");
+            (hit && tries.fetch_add(1, Ordering::Relaxed) < taken).then_some(EEXIST)
+        });
+        let done = bind(&store, &effects).await;
+        assert_eq!(spy.heal(), taken);
+        match done {
+            Ok(_) => assert!(taken < 17),
+            Err(error) => {
+                assert_eq!(taken, 17, "{error}");
+                assert_says(&error, &ErrorKind::Corrupt, "write", &folder.path().join("bindings.toml"));
+            }
+        }
+    }
+}
+
+/// X06: what crashes left is cleared away when it is an hour old, and only that: a name that starts with a dot, or one
+/// that has our mark somewhere, may be a person's.
+#[tokio::test]
+async fn x06_only_what_is_ours_and_an_hour_old_is_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let minutes = |minutes: u64| SystemTime::now() - Duration::from_secs(60 * minutes);
+    let leave = |name: &str, modified| {
+        let path = folder.path().join(name);
+        fs::write(&path, "left").unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        path
+    };
+    let old = leave(".bindings.toml.new-0123456789abcdef", minutes(90));
+    let others = [
+        leave(".bindings.toml.new-fedcba9876543210", minutes(30)),
+        leave(".gitignore", minutes(90)),
+        leave("ideas.new-and-old", minutes(90)),
+    ];
+    bind(&hasty(folder.path()).await, &effects).await.unwrap();
+    assert!(!old.exists());
+    for path in others {
+        assert!(path.exists(), "{}", path.display());
+    }
+}
+
+/// X02: without syncs there is not one; and what can be made again from others is never waited for.
+#[tokio::test]
+async fn x02_x04_what_need_not_be_durable_is_not_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    for sync in [Sync::Off, Sync::Full] {
+        let spy = Spy::new();
+        let config = FsConfig::new(folder.path()).with_sync(sync).with_io(Arc::new(spy.clone()));
+        let store = config.open().await.unwrap();
+        bind(&store, &effects).await.unwrap();
+        let id = create(&store, &effects).await.unwrap();
+        fill(&store, &effects, id, 300).await;
+        drop(store);
+        assert!(folder_of(folder.path(), id).join("session.json").exists());
+        let calls = spy.take();
+        let synced = |name: &str| calls.iter().filter(|call| call.name == name).count();
+        assert_eq!(synced("sync") > 0, sync == Sync::Full);
+        assert_eq!(synced("sync_dir") > 0, sync == Sync::Full);
+        let mut caches = calls.iter().filter(|call| call.name == "sync" && call.file().contains("json.new-"));
+        assert_eq!(caches.next(), None);
+    }
+}
+
+/// X06: where the file system has no hard links, a file that must not exist yet is made all the same; any other refusal
+/// is an error, and says whether the file may be there.
+#[tokio::test]
+async fn x06_without_hard_links_a_workspace_is_made_all_the_same() {
+    let left = |root: &Path| fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let check = async |errno: i32, works: bool, outcome: WriteOutcome| {
+        let folder = tempfile::tempdir().unwrap();
+        let effects = Effects::default();
+        let (store, spy) = watched(folder.path()).await;
+        let home = folder.path().join("workspaces").join("default");
+        let path = home.join("workspace.toml");
+        spy.fail(on("hard_link", &path, errno));
+        match put(&store, &effects).await {
+            Ok(_) => assert!(works, "{errno}"),
+            Err(error) => {
+                assert!(!works, "{errno}: {error}");
+                assert_eq!(error.write_outcome(), outcome, "{errno}");
+                assert!(error.to_string().contains("workspace.toml"), "{error}");
+            }
+        }
+        assert_eq!((spy.heal(), path.exists()), (1, works), "{errno}");
+        let names: Vec<std::ffi::OsString> = left(&home);
+        assert!(!names.iter().any(|name| name.to_string_lossy().contains(".new-")), "{names:?}");
+        assert_eq!(put(&store, &effects).await.is_ok(), !works);
+    };
+    check(EPERM, true, WriteOutcome::NotApplied).await;
+    #[cfg(target_os = "linux")]
+    check(EOPNOTSUPP, true, WriteOutcome::NotApplied).await;
+    check(EACCES, false, WriteOutcome::NotApplied).await;
+    check(EIO, false, WriteOutcome::Unknown).await;
+}
+
+/// A03, X03: a record that somebody who takes no locks puts there at the last moment is not overwritten, with hard links
+/// and without.
+#[tokio::test]
+async fn a03_x03_a_record_that_appears_at_the_last_moment_stays() {
+    let effects = Effects::default();
+    let other = tempfile::tempdir().unwrap();
+    put(&hasty(other.path()).await, &effects).await.unwrap();
+    let record = Path::new("workspaces").join("default").join("workspace.toml");
+    let theirs = fs::read(other.path().join(&record)).unwrap();
+    for errno in [EEXIST, EPERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, spy) = watched(folder.path()).await;
+        let (path, bytes) = (folder.path().join(&record), theirs.clone());
+        let made = path.clone();
+        spy.fail(move |_, call| {
+            (call.name == "hard_link").then(|| {
+                fs::write(&made, &bytes).unwrap();
+                errno
+            })
+        });
+        let error = put(&store, &effects).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
+        assert_eq!(spy.heal(), 1);
+        assert_eq!(fs::read(&path).unwrap(), theirs);
+    }
+}
+
+/// X06: a change of a name that failed says whether it may have happened: not where it was refused, perhaps after an
+/// I/O error; and what is gone already need not be removed.
+#[tokio::test]
+async fn x06_a_refused_name_did_not_change_and_after_an_error_it_may_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    put(&store, &effects).await.unwrap();
+    bind(&store, &effects).await.unwrap();
+    let config = folder.path().join("workspaces").join("default").join("config.toml");
+    for (errno, kind, outcome) in [
+        (EACCES, ErrorKind::Denied, WriteOutcome::NotApplied),
+        (EIO, ErrorKind::Unavailable, WriteOutcome::Unknown),
+    ] {
+        store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Any).await.unwrap();
+        spy.fail(on("remove_file", &config, errno));
+        let error = store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap_err();
+        assert_says(&error, &kind, "remove", &config);
+        assert_eq!(error.write_outcome(), outcome);
+        let bindings = folder.path().join("bindings.toml");
+        spy.fail(on("rename", &bindings, errno));
+        let error = bind(&store, &effects).await.unwrap_err();
+        assert_says(&error, &kind, "replace", &bindings);
+        assert_eq!(error.write_outcome(), outcome);
+        spy.heal();
+    }
+    for _ in 0..2 {
+        store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap();
+        assert_eq!(store.load_config(WorkspaceId::DEFAULT).await.unwrap(), None);
+    }
+    spy.fail(on("remove_file", &config, ENOENT));
+    store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap();
+}
+
+/// X06: where it is in doubt whether a file's new name is durable, this store changes that file no more; the next does.
+#[tokio::test]
+async fn x06_a_name_in_doubt_is_not_changed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    put(&store, &effects).await.unwrap();
+    bind(&store, &effects).await.unwrap();
+    let home = folder.path().join("workspaces").join("default");
+    let save = |store: FsStore, text: &'static str| async move {
+        store.save_config(WorkspaceId::DEFAULT, Some(text.into()), Expect::Any).await
+    };
+    spy.fail(|_, call| (call.name == "sync_dir").then_some(EIO));
+    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 1").await.unwrap_err()]
+    {
+        assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error}");
+    }
+    spy.heal();
+    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 2").await.unwrap_err()]
+    {
+        assert_eq!(*error.kind(), ErrorKind::Poisoned, "{error}");
+    }
+    assert_eq!(fs::read_to_string(home.join("config.toml")).unwrap(), "a = 1");
+    let store = hasty(folder.path()).await;
+    bind(&store, &effects).await.unwrap();
+    save(store, "a = 3").await.unwrap();
+}
+
+/// X01: a session that goes away while it is looked for is absent, and one that cannot be looked at is not.
+#[tokio::test]
+async fn x01_a_session_that_goes_while_it_is_looked_for_is_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    let gone = folder_of(folder.path(), id);
+    for (errno, kind) in [(ENOENT, ErrorKind::NotFound), (EIO, ErrorKind::Unavailable)] {
+        let (store, spy) = watched(folder.path()).await;
+        let (gone, opened) = (gone.clone(), std::sync::atomic::AtomicBool::new(false));
+        spy.fail(move |_, call| {
+            if call.name == "open" && call.file() == "events.jsonl" {
+                opened.store(true, Ordering::Relaxed);
+                return Some(ENOENT);
+            }
+            (call.path == gone && opened.load(Ordering::Relaxed)).then_some(errno)
+        });
+        let error = SessionStore::load(&store, id).await.unwrap_err();
+        assert_eq!(*error.kind(), kind, "{error}");
+        spy.heal();
+        assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(1));
+    }
+}
+
+/// X01: a folder where a file should be is neither that file nor none; nor is a file that cannot be looked at.
+#[tokio::test]
+async fn x01_what_is_no_file_is_not_taken_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    put(&store, &effects).await.unwrap();
+    let deleted = folder.path().join("workspaces").join("default").join("deleted");
+    spy.fail(on("stat", &deleted, EIO));
+    let error = WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap_err();
+    assert_says(&error, &ErrorKind::Unavailable, "look at", &deleted);
+    spy.heal();
+    fs::create_dir(&deleted).unwrap();
+    let error = WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap_err();
+    assert_says(&error, &ErrorKind::Corrupt, "read", &deleted);
+    fs::remove_dir(&deleted).unwrap();
+    WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap();
+}
+
+/// X05: a file that is far too long is not read into memory; one of the length that is just allowed is.
+#[tokio::test]
+async fn x05_a_file_that_is_far_too_long_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, spy) = watched(folder.path()).await;
+    let most = 64 << 20;
+    for (length, read) in [(most, true), (most + 1, false)] {
+        // Without blocks on the disk: such a file reads as zeros, which are text.
+        fs::File::create(folder.path().join("config.toml")).unwrap().set_len(length).unwrap();
+        spy.take();
+        let text = store.load_global_config().await;
+        assert_eq!(spy.take().iter().any(|call| call.name == "read"), read, "{length}");
+        match text {
+            Ok(text) => assert!(read && text.unwrap().len() as u64 == length),
+            Err(error) => assert!(!read && *error.kind() == ErrorKind::Corrupt, "{error}"),
+        }
+    }
+}
