@@ -111,6 +111,9 @@ async fn o02_what_was_moved_aside_is_never_overwritten() {
     let mut kept = tails(root, id);
     kept.sort();
     assert_eq!(kept, [b"\0\0\0\0".to_vec(), b"one".to_vec(), b"two\n".to_vec()]);
+    for suffix in ["", "-1", "-2"] {
+        assert!(folder_of(root, id).join(format!("events.tail-{start}{suffix}")).exists(), "{suffix:?}");
+    }
 }
 
 /// X02, O02: blocks of one write may reach the disk in any order: a commit of which any line is bad did not happen,

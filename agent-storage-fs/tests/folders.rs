@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use agent_core::{
     BindingStore, Commit, DeviceId, Effects, Error, ErrorKind, Expect, NewSession, Result, SessionId,
@@ -201,7 +201,8 @@ async fn x06_a_name_that_is_taken_is_passed_over() {
 async fn x06_only_what_is_ours_and_an_hour_old_is_cleared_away() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
-    let minutes = |minutes: u64| SystemTime::now() - Duration::from_secs(60 * minutes);
+    let now = Duration::from_micros(u64::try_from(effects.now().as_micros()).unwrap());
+    let minutes = |minutes: u64| UNIX_EPOCH + now - Duration::from_secs(60 * minutes);
     let leave = |name: &str, modified| {
         let path = folder.path().join(name);
         fs::write(&path, "left").unwrap();

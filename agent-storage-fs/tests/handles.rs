@@ -1,0 +1,415 @@
+//! What a store remembers of a session's files while others change, move and replace them; and what it leaves when it
+//! closes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use agent_core::{
+    Commit, Effects, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq,
+    SessionId, SessionStore, SessionStoreExt, Trigger, WorkspaceId, WriteOutcome,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+use support::{Call, EACCES, EIO, fill, folder_of, hasty, say, session, texts, watched};
+
+const ENOTEMPTY: i32 = 39;
+
+async fn head(store: &FsStore, id: SessionId) -> Seq {
+    SessionStore::load(store, id).await.unwrap().head
+}
+
+fn log_of(root: &Path, id: SessionId) -> std::path::PathBuf {
+    folder_of(root, id).join("events.jsonl")
+}
+
+/// Fails the calls of a name on a file of a name.
+fn on(name: &'static str, file: &str, errno: i32) -> impl Fn(usize, &Call) -> Option<i32> + use<> {
+    let file = file.to_owned();
+    move |_, call| (call.name == name && call.file() == file).then_some(errno)
+}
+
+fn read(calls: &[Call]) -> (usize, Vec<&str>) {
+    let files = calls.iter().filter(|call| call.name == "open").map(Call::file).collect();
+    (calls.iter().filter(|call| call.name == "read").map(|call| call.bytes).sum(), files)
+}
+
+// --- what is remembered ----------------------------------------------------------------------------------------------
+
+/// X04: of a session that a store knows, a load reads nothing; and what another appended is all that is read, by readers
+/// and by writers.
+#[tokio::test]
+async fn x04_of_a_session_that_is_known_only_what_is_new_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let other = hasty(folder.path()).await;
+    let id = session(&other, &effects).await.id;
+    fill(&other, &effects, id, 300).await;
+    let (store, spy) = watched(folder.path()).await;
+    let seen = say(&store, &effects, id, Seq::new(300), "mine").await;
+    spy.take();
+    assert_eq!(head(&store, id).await, seen);
+    assert_eq!(read(&spy.take()), (0, Vec::new()), "one's own commit is known");
+    for _ in 0..2 {
+        let seen = say(&other, &effects, id, Seq::new(300), "theirs").await;
+        spy.take();
+        assert_eq!(head(&store, id).await, seen);
+        let calls = spy.take();
+        let (bytes, files) = read(&calls);
+        assert!(bytes < 1000 && files == ["events.jsonl"], "{calls:?}");
+        let seen = say(&other, &effects, id, Seq::new(300), "theirs").await;
+        spy.take();
+        say(&store, &effects, id, seen, "mine").await;
+        let calls = spy.take();
+        let (bytes, files) = read(&calls);
+        assert!(bytes < 1000 && files == [""; 0], "{calls:?}");
+    }
+}
+
+/// O02: a log that was put back to an earlier state, where it lies, is what the session is now: for readers and writers
+/// that knew more.
+#[tokio::test]
+async fn o02_a_log_that_was_put_back_is_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (reader, writer) = (hasty(folder.path()).await, hasty(folder.path()).await);
+    let id = session(&writer, &effects).await.id;
+    let seen = say(&writer, &effects, id, Seq::new(1), "first").await;
+    let early = fs::read(log_of(folder.path(), id)).unwrap();
+    say(&writer, &effects, id, seen, "second").await;
+    assert_eq!(head(&reader, id).await, Seq::new(3));
+    fs::write(log_of(folder.path(), id), &early).unwrap();
+    assert_eq!(head(&reader, id).await, Seq::new(2));
+    let commit = Commit::seal(&effects, id, seen).expect(Expect::Is(seen));
+    writer.commit(commit.event(NewEvent::user_message("instead"))).await.unwrap();
+    assert_eq!(texts(&reader, id).await, ["first", "instead"]);
+}
+
+/// O02: a log in whose place another was put, of the same length and with lines of the same lengths, is read anew, also
+/// where that happens between two looks at it.
+#[tokio::test]
+async fn o02_a_log_in_place_of_another_is_read_anew() {
+    let effects = Effects::default();
+    for between in [false, true] {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut ids = Vec::new();
+        for folder in &folders {
+            let store = hasty(folder.path()).await;
+            let id = session(&store, &effects).await.id;
+            fill(&store, &effects, id, 20).await;
+            ids.push(id);
+        }
+        let theirs = hasty(folders[1].path()).await;
+        let [mine, other] = [0, 1].map(|n| log_of(folders[n].path(), ids[n]));
+        let (store, spy) = watched(folders[0].path()).await;
+        assert_eq!(head(&store, ids[0]).await, Seq::new(20));
+        if between {
+            // Both go on; then, when the log is about to be opened, it is replaced.
+            say(&hasty(folders[0].path()).await, &effects, ids[0], Seq::new(20), "more").await;
+            say(&theirs, &effects, ids[1], Seq::new(20), "more").await;
+            let (mine, other, once) = (mine.clone(), other.clone(), AtomicBool::new(true));
+            spy.fail(move |_, call| {
+                if call.name == "open" && call.path == mine && once.swap(false, Ordering::Relaxed) {
+                    fs::copy(&other, mine.with_extension("copy")).unwrap();
+                    fs::rename(mine.with_extension("copy"), &mine).unwrap();
+                }
+                None
+            });
+        } else {
+            fs::copy(&other, mine.with_extension("copy")).unwrap();
+            fs::rename(mine.with_extension("copy"), &mine).unwrap();
+        }
+        let found = SessionStore::load(&store, ids[0]).await.unwrap();
+        let record = SessionStore::load(&theirs, ids[1]).await.unwrap();
+        assert_eq!((found.recent, found.created_at), (record.recent, record.created_at), "{between}");
+    }
+}
+
+/// X03: a write that is taken back between two looks at the log is not seen.
+#[tokio::test]
+async fn x03_a_log_that_is_cut_between_two_looks_is_read_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let other = hasty(folder.path()).await;
+    let id = session(&other, &effects).await.id;
+    let log = log_of(folder.path(), id);
+    let early = fs::read(&log).unwrap();
+    say(&other, &effects, id, Seq::new(1), "first").await;
+    let (store, spy) = watched(folder.path()).await;
+    assert_eq!(head(&store, id).await, Seq::new(2));
+    say(&other, &effects, id, Seq::new(2), "second").await;
+    spy.fail(move |_, call| {
+        if call.name == "open" && call.path == log {
+            fs::write(&log, &early).unwrap();
+        }
+        None
+    });
+    assert_eq!(head(&store, id).await, Seq::new(1));
+}
+
+/// A04, X01: a session whose folder was moved to another workspace is found there; one without a log is damaged, and one
+/// without a folder absent: also for who knew it elsewhere, and for every way to ask.
+#[tokio::test]
+async fn a04_x01_a_session_that_moves_is_found_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let other = hasty(folder.path()).await;
+    let (first, second) = (session(&other, &effects).await.id, session(&other, &effects).await.id);
+    let elsewhere = folder.path().join("workspaces").join(effects.new_workspace_id().to_string());
+    fs::create_dir_all(elsewhere.join("sessions")).unwrap();
+    let [loads, reads] = [hasty(folder.path()).await, hasty(folder.path()).await];
+    for id in [first, second] {
+        assert_eq!(head(&loads, id).await, Seq::new(1));
+        reads.read(id, ReadEvents::first(1)).await.unwrap();
+        fs::rename(folder_of(folder.path(), id), elsewhere.join("sessions").join(id.to_string())).unwrap();
+    }
+    assert_eq!(head(&loads, first).await, Seq::new(1));
+    assert_eq!(reads.read(first, ReadEvents::first(1)).await.unwrap().events.len(), 1);
+    let log = elsewhere.join("sessions").join(first.to_string()).join("events.jsonl");
+    fs::remove_file(&log).unwrap();
+    fs::remove_dir_all(elsewhere.join("sessions").join(second.to_string())).unwrap();
+    for store in [&loads, &reads, &hasty(folder.path()).await] {
+        for (id, kind) in [(first, ErrorKind::Corrupt), (second, ErrorKind::NotFound)] {
+            let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("lost"));
+            for error in [
+                SessionStore::load(store, id).await.unwrap_err(),
+                store.read(id, ReadEvents::first(1)).await.unwrap_err(),
+                store.commit(commit).await.unwrap_err(),
+            ] {
+                assert_eq!(*error.kind(), kind, "{error}");
+                assert!(id == second || error.to_string().contains("is missing"), "{error}");
+            }
+        }
+    }
+}
+
+/// X01: a log that this user may not open is refused as that, to whoever reads and whoever writes.
+#[tokio::test]
+async fn x01_a_log_that_may_not_be_opened_is_not_called_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    let (store, spy) = watched(folder.path()).await;
+    spy.fail(on("open", "events.jsonl", EACCES));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("refused"));
+    for error in [
+        store.commit(commit).await.unwrap_err(),
+        store.read(id, ReadEvents::first(1)).await.unwrap_err(),
+        SessionStore::load(&store, id).await.unwrap_err(),
+    ] {
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{error}");
+    }
+}
+
+// --- what is made ----------------------------------------------------------------------------------------------------
+
+/// X04: what was never there is looked for once.
+#[tokio::test]
+async fn x04_a_new_session_is_looked_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    for _ in 0..2 {
+        spy.take();
+        session(&store, &effects).await;
+        let looks =
+            spy.take().iter().filter(|call| call.name == "list" && call.file() == "workspaces").count();
+        assert_eq!(looks, 1);
+    }
+}
+
+/// A03: what is wrong with a commit to a session that exists is told by its own record, also where nothing points to it.
+#[tokio::test]
+async fn a03_a_session_to_which_nothing_points_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    for pointed in [true, false] {
+        if !pointed {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        }
+        let commit = Commit::seal(&effects, id, Seq::ZERO).expect(Expect::Absent);
+        let commit = commit.event(NewEvent::user_message("no beginning"));
+        let error = hasty(folder.path()).await.commit(commit).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{pointed}: {error:?}");
+    }
+}
+
+/// A03, X03: a session that somebody who takes no locks puts there at the last moment is the session; any other refusal
+/// of its name is an error, and leaves nothing behind.
+#[tokio::test]
+async fn a03_x03_a_session_that_appears_at_the_last_moment_stays() {
+    let effects = Effects::default();
+    let id = effects.new_session_id();
+    let create = || Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
+    for replayed in [true, false] {
+        let [folder, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let first = create();
+        hasty(other.path()).await.commit(first.clone()).await.unwrap();
+        let (store, spy) = watched(folder.path()).await;
+        let (from, to) = (folder_of(other.path(), id), folder_of(folder.path(), id));
+        spy.fail(move |_, call| {
+            (call.name == "rename" && call.path == to).then(|| {
+                fs::rename(&from, &to).unwrap();
+                ENOTEMPTY
+            })
+        });
+        match store.commit(if replayed { first } else { create() }).await {
+            Ok(done) => assert!(replayed && done.replayed),
+            Err(error) => assert!(!replayed && matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}"),
+        }
+        assert_eq!(spy.heal(), 1);
+    }
+    for (errno, outcome) in [(EACCES, WriteOutcome::NotApplied), (EIO, WriteOutcome::Unknown)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, spy) = watched(folder.path()).await;
+        spy.fail(on("rename", &id.to_string(), errno));
+        let error = store.commit(create()).await.unwrap_err();
+        assert_eq!(error.write_outcome(), outcome, "{error}");
+        spy.heal();
+        let sessions = folder_of(folder.path(), id).parent().unwrap().to_owned();
+        assert_eq!(fs::read_dir(sessions).unwrap().count(), 0);
+    }
+}
+
+// --- leases and locks ------------------------------------------------------------------------------------------------
+
+/// O12: who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
+#[tokio::test]
+async fn o12_a_holder_is_alive_for_as_long_as_the_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let commit = Commit::seal(&effects, id, Seq::new(1))
+        .event(NewEvent::user_message("hello"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let done = store.commit(commit).await.unwrap();
+    let (epoch, mut seen) = (done.epoch.unwrap(), done.last);
+    let elsewhere = hasty(folder.path()).await;
+    for _ in 0..2 {
+        seen = say(&store, &effects, id, seen, "more").await;
+        assert!(!elsewhere.pulse(id, epoch).await.unwrap().dead);
+        seen = say(&elsewhere, &effects, id, seen, "theirs").await;
+        assert_eq!(store.rebuild().await.unwrap(), 1);
+        assert!(!elsewhere.pulse(id, epoch).await.unwrap().dead);
+    }
+}
+
+/// X03: a lock that could not be given back goes when the files are closed, so that others can write: after a commit,
+/// after one that was refused, and after a rebuild.
+#[tokio::test]
+async fn x03_a_lock_that_could_not_be_given_back_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let other = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(200)).open().await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let mut seen = Seq::new(1);
+    for step in 0..3 {
+        seen = say(&store, &effects, id, seen, "mine").await;
+        // The lock of the session, which is unlocked by its open file.
+        spy.fail(|_, call| (call.name == "unlock" && call.file() == "lock").then_some(EIO));
+        match step {
+            0 => seen = say(&store, &effects, id, seen, "mine").await,
+            1 => {
+                let commit = Commit::seal(&effects, id, seen).expect(Expect::Is(Seq::new(1)));
+                store.commit(commit.event(NewEvent::user_message("refused"))).await.unwrap_err();
+            }
+            _ => assert!(store.rebuild().await.is_ok()),
+        }
+        assert!(spy.heal() > 0, "{step}");
+        seen = say(&other, &effects, id, seen, "theirs").await;
+    }
+}
+
+// --- what is left ----------------------------------------------------------------------------------------------------
+
+/// X04: no more sessions are kept open than may be.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn x04_no_more_sessions_are_kept_open_than_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
+    for _ in 0..20 {
+        let id = session(&store, &effects).await.id;
+        say(&store, &effects, id, Seq::new(1), "hello").await;
+    }
+    let open = || {
+        let files =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        files.filter(|path| path.starts_with(folder.path()) && path.ends_with("events.jsonl")).count()
+    };
+    // Closing goes on behind what is asked for.
+    for _ in 0..100 {
+        if open() <= 4 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{} sessions are open", open());
+}
+
+/// X04: a session that is closed leaves little to fold for the next who opens it; where its log was replaced meanwhile,
+/// it leaves nothing.
+#[tokio::test]
+async fn x04_r13_a_session_leaves_a_snapshot_of_its_own_log_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    for purged in [false, true] {
+        let store = hasty(folder.path()).await;
+        let id = session(&store, &effects).await.id;
+        fill(&store, &effects, id, 25).await;
+        let snapshot = folder_of(folder.path(), id).join("session.json");
+        let length = fs::metadata(log_of(folder.path(), id)).unwrap().len();
+        assert!((5000..16000).contains(&length) && !snapshot.exists(), "{length}");
+        if purged {
+            let other = hasty(folder.path()).await;
+            let head = other.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+            other.purge(Purge::new(id, head).keep(Seq::new(1))).await.unwrap();
+            assert!(!snapshot.exists());
+        }
+        drop(store);
+        assert_eq!(snapshot.exists(), !purged);
+    }
+}
+
+/// R13, X06: a purge that fails half way leaves nothing new that is made of the log, and a rebuild goes by what was purged.
+#[tokio::test]
+async fn r13_x06_a_purge_that_fails_leaves_nothing_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    fill(&store, &effects, id, 25).await;
+    let head = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+    let snapshot = folder_of(folder.path(), id).join("session.json");
+    spy.fail(on("rename", "events.jsonl", EIO));
+    store.purge(Purge::new(id, head)).await.unwrap_err();
+    drop(store);
+    assert!(!snapshot.exists());
+    spy.heal();
+    let store = hasty(folder.path()).await;
+    let record = SessionStore::load(&store, id).await.unwrap();
+    store.purge(Purge::new(id, head)).await.unwrap();
+    assert_eq!(store.rebuild().await.unwrap(), 1);
+    assert!(!snapshot.exists());
+    assert_eq!(SessionStore::load(&hasty(folder.path()).await, id).await.unwrap(), record);
+}
+
+/// X08: a rebuild makes the snapshot anew, whatever was there.
+#[tokio::test]
+async fn x08_a_rebuild_makes_the_snapshot_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let snapshot = folder_of(folder.path(), id).join("session.json");
+    fs::write(&snapshot, "rubbish").unwrap();
+    assert_eq!(store.rebuild().await.unwrap(), 1);
+    assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":1,\"offset\":"));
+}
