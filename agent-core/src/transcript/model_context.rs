@@ -56,7 +56,6 @@ pub struct ModelContext {
     system: Option<String>,
     summary: Option<String>,
     parts: VecDeque<Part>,
-    bytes: usize,
     /// The input that is to be answered, where it lies before what was read.
     asked: Option<Part>,
     taken: Seq,
@@ -85,7 +84,6 @@ impl ModelContext {
             system: None,
             summary: None,
             parts: VecDeque::new(),
-            bytes: 0,
             asked: None,
             taken: session.taken.max(session.handled),
             oldest: session.head.next(),
@@ -140,7 +138,6 @@ impl ModelContext {
             .max_bytes(self.limits.bytes);
         for event in store.history_of(session, read).await?.events.iter().rev() {
             if let Ok(Some(part)) = self.part(event) {
-                self.bytes += part.size_bytes();
                 self.parts.push_front(part);
             }
         }
@@ -228,7 +225,6 @@ impl ModelContext {
                 if let Ok(Some(part)) = self.part(event) {
                     let follows = event.n > 1 && matches!(part, Part::Call { .. });
                     inside = follows.then_some(event.commit);
-                    self.bytes += part.size_bytes();
                     self.parts.push_front(part);
                 }
             }
@@ -249,23 +245,17 @@ impl ModelContext {
     /// the assembly.
     fn drop_calls_of(&mut self, cut: CommitId) {
         while matches!(self.parts.front(), Some(Part::Call { commit, .. }) if *commit == cut) {
-            self.drop_oldest();
+            self.parts.pop_front();
         }
     }
 
-    fn drop_oldest(&mut self) -> Option<Part> {
-        let part = self.parts.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(part.size_bytes());
-        Some(part)
-    }
-
     fn is_full(&self) -> bool {
-        self.bytes >= self.limits.bytes || self.count() >= self.limits.messages
+        self.bytes() >= self.limits.bytes || self.count() >= self.limits.messages
     }
 
     fn is_far_beyond(&self) -> bool {
         let calls = self.limits.tool_output_bytes.saturating_mul(OPEN_CALLS_MAX);
-        self.bytes >= self.limits.bytes.saturating_mul(8).saturating_add(calls)
+        self.bytes() >= self.limits.bytes.saturating_mul(8).saturating_add(calls)
             || self.parts.len() >= self.limits.messages.saturating_mul(8).saturating_add(1024)
     }
 
@@ -293,6 +283,10 @@ impl ModelContext {
         self.parts.iter().filter(|part| !matches!(part, Part::Taken(_) | Part::Result(_))).count()
     }
 
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(Part::size_bytes).sum()
+    }
+
     fn part(&self, event: &Event) -> Result<Option<Part>> {
         let part = self.part_of(event.body()?, event.seq, event.commit);
         Ok(part.filter(|part| match (part, &self.only_calls) {
@@ -309,7 +303,6 @@ impl ModelContext {
     /// Adds what the run itself has written, as if it had been read.
     pub(crate) fn push(&mut self, body: Body, commit: CommitId) {
         let Some(part) = self.part_of(body, Seq::ZERO, commit) else { return };
-        self.bytes += part.size_bytes();
         self.parts.push_back(part);
     }
 
@@ -379,9 +372,9 @@ impl ModelContext {
     pub fn trim(&mut self) {
         let kept = self.parts.len() - self.newest_exchange().min(self.parts.len());
         let (most, bytes) = (self.limits.messages.saturating_mul(2), self.limits.bytes.saturating_mul(2));
-        while self.parts.len() > kept && (self.count() > most || self.bytes > bytes) {
+        while self.parts.len() > kept && (self.count() > most || self.bytes() > bytes) {
             self.cut = true;
-            match self.drop_oldest() {
+            match self.parts.pop_front() {
                 Some(input @ Part::Input { .. }) => self.asked = Some(input),
                 Some(Part::Agent { commit, .. } | Part::Call { commit, .. }) => self.drop_calls_of(commit),
                 _ => {}

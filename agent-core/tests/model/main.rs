@@ -5,7 +5,10 @@
 
 mod bounds;
 mod common;
+mod compact;
 mod configuration;
+#[cfg(feature = "runtime")]
+mod context;
 mod corners;
 mod decoders;
 mod golden;
