@@ -10,9 +10,10 @@ use crate::error::corrupt;
 
 /// Checks what is at `path`, and makes an empty file there, for its owner only, where there is nothing.
 pub(crate) fn prepare(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.exists() {
-        make_folder(folder).map_err(|source| failed("make the folder", folder, source))?;
+    let folder = above(path);
+    // Where the file is not there yet, its folder may be new as well: made by another process a moment ago, perhaps.
+    if !path.exists() {
+        make_folder(&mut System, folder).map_err(|source| failed("make the folder", folder, source))?;
     }
     refuse_network(folder)?;
     match fs::metadata(path) {
@@ -65,24 +66,67 @@ pub(crate) fn make_file(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// Makes a folder and those above it, for its owner only, and their names durable: SQLite syncs no folder but the one that
-/// the file lies in.
-fn make_folder(path: &Path) -> io::Result<()> {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !above.exists() {
-        make_folder(above)?;
+/// The folder that a path lies in.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What making folders asks of the system. A test stands in its place, and cuts the power.
+trait Folders {
+    /// Whether there is a folder.
+    fn is_there(&self, folder: &Path) -> bool;
+
+    /// Makes a folder in one that is there, for its owner only.
+    fn make(&mut self, folder: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder durable.
+    fn sync(&mut self, folder: &Path) -> io::Result<()>;
+}
+
+struct System;
+
+impl Folders for System {
+    fn is_there(&self, folder: &Path) -> bool {
+        folder.is_dir()
     }
-    #[cfg_attr(not(unix), allow(unused_mut))]
-    let mut builder = fs::DirBuilder::new();
+
+    fn make(&mut self, folder: &Path) -> io::Result<()> {
+        #[cfg_attr(not(unix), allow(unused_mut))]
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)
+    }
+
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+    fn sync(&mut self, folder: &Path) -> io::Result<()> {
+        fs::File::open(folder)?.sync_all()
+    }
+
+    #[cfg(not(unix))]
+    fn sync(&mut self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes a folder and those above it, and their names durable: SQLite syncs no folder but the one that the file lies in. Of
+/// those that are there the last one's name may not be durable yet, where whoever made it died before that or is about to;
+/// the names above it are.
+fn make_folder(system: &mut impl Folders, folder: &Path) -> io::Result<()> {
+    let above = above(folder);
+    if system.is_there(folder) {
+        return match system.sync(above) {
+            // Nobody of this user has made it, then: it was there before.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        };
+    }
+    make_folder(system, above)?;
+    match system.make(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && system.is_there(folder) => {}
         made => made?,
     }
-    #[cfg(unix)]
-    fs::File::open(above)?.sync_all()?;
-    Ok(())
+    system.sync(above)
 }
 
 /// The error for what the system refused.
@@ -171,8 +215,97 @@ fn mounted(mountinfo: &str, path: &Path) -> Option<String> {
         .map(|(_, kind)| kind.to_owned())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Folders, and whether the loss of power would leave their names.
+    #[derive(Clone, Default)]
+    struct Model {
+        folders: BTreeMap<PathBuf, bool>,
+        /// How many calls go well yet; `None`: all.
+        left: Option<usize>,
+        /// Another process makes the same folder just before.
+        hurried: bool,
+    }
+
+    impl Model {
+        fn call(&mut self) -> io::Result<()> {
+            match &mut self.left {
+                Some(0) => return Err(io::ErrorKind::StorageFull.into()),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            Ok(())
+        }
+
+        fn survives(&self, path: &Path) -> bool {
+            path.ancestors()
+                .filter(|path| !path.as_os_str().is_empty())
+                .all(|path| self.folders.get(path) == Some(&true))
+        }
+    }
+
+    impl Folders for Model {
+        fn is_there(&self, folder: &Path) -> bool {
+            folder == Path::new(".") || self.folders.contains_key(folder)
+        }
+
+        fn make(&mut self, folder: &Path) -> io::Result<()> {
+            self.call()?;
+            assert!(self.is_there(above(folder)), "{folder:?} has nothing to be made in");
+            if self.hurried {
+                self.folders.insert(folder.to_owned(), false);
+            }
+            if self.folders.contains_key(folder) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            self.folders.insert(folder.to_owned(), false);
+            Ok(())
+        }
+
+        fn sync(&mut self, folder: &Path) -> io::Result<()> {
+            self.call()?;
+            for (path, durable) in &mut self.folders {
+                *durable |= above(path) == folder;
+            }
+            Ok(())
+        }
+    }
+
+    /// O02, X02: a folder that was made for a new file, by whomever, is there after the loss of power, and all above it;
+    /// where any of it fails that is said, and the next attempt makes up for it.
+    #[test]
+    fn o02_x02_the_folders_of_a_new_file_outlive_the_power() {
+        let wanted = Path::new("var/lib/agent");
+        for hurried in [false, true] {
+            for calls in 0.. {
+                let mut disk = Model { left: Some(calls), hurried, ..Model::default() };
+                let made = make_folder(&mut disk, wanted);
+                assert_eq!(made.is_ok(), disk.survives(wanted), "{calls} calls");
+                if made.is_ok() {
+                    assert_eq!(calls, 7, "one to make and one to sync each, and that of what was there");
+                    break;
+                }
+                // The process may have died there, too, and the power gone as well.
+                for power in [false, true] {
+                    let mut next = Model { left: None, ..disk.clone() };
+                    if power {
+                        next.folders.retain(|_, durable| *durable);
+                    }
+                    make_folder(&mut next, wanted).unwrap();
+                    assert!(next.survives(wanted), "after {calls} calls, power {power}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod network_tests {
     use super::*;
 
     /// Network file systems are known by number, those in user space by the type of the mount.

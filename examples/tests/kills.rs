@@ -1,4 +1,5 @@
-//! `kill -9`, at chosen and at random moments: what was acknowledged is there, and nothing is doubled.
+//! `kill -9`, at chosen and at random moments, and processes that are stopped and go on later: what was acknowledged is
+//! there, nothing is doubled, and nobody writes for a run that is another's by now.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,14 +12,18 @@
 mod common;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use agent_core::session::RunEnd;
 use agent_core::{
-    Effects, Event, NewEvent, NewSession, Reason, Seq, SessionId, SessionState, SessionStoreExt, ToolOutcome,
-    TriggerKind, WorkspaceId,
+    Commit, Effects, ErrorKind, Event, LeaseRequest, NewEvent, NewSession, Reason, RunId, Seq, SessionId,
+    SessionState, SessionStoreExt, Storage, ToolOutcome, Trigger, TriggerKind, WorkspaceId, WriteOutcome,
 };
-use common::{Chat, Dice, check, found, homes, storage};
+use agent_storage_fs::FsConfig;
+use agent_storage_sqlite::SqliteConfig;
+use common::{Chat, Dice, check, database, found, homes, storage};
 use futures::TryStreamExt;
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -223,6 +228,113 @@ async fn o02_x02_fifty_kills_lose_nothing_acknowledged() {
         let events: Vec<_> = sessions.events(session.id, Seq::ZERO).try_collect().await.unwrap();
         check(&now, &events);
     }
+}
+
+const HOLDER: &str = "AGENT_TEST_HOLDER";
+
+/// The process that is stopped and goes on: commits within a run as fast as it can, until it hears that the run is over.
+#[tokio::test]
+async fn holder() {
+    let Ok(job) = std::env::var(HOLDER) else { return };
+    let (folder, session) = job.split_once('|').unwrap();
+    let session: SessionId = session.parse().unwrap();
+    let (sessions, effects) = (storage(folder.as_ref()).await.sessions, Effects::default());
+    let (before, run) = (sessions.load(session).await.unwrap(), effects.new_run_id());
+    let begin = Commit::seal(&effects, session, before.head)
+        .event(NewEvent::user_message("go"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+    let mut now = sessions.commit(begin).await.unwrap().session;
+    println!("runs {run}");
+    for n in 0u64.. {
+        let said = NewEvent::agent_message(n.to_string());
+        let said = Commit::seal(&effects, session, now.head).fence(run, now.epoch).event(said);
+        match sessions.commit(said).await {
+            Ok(done) => now = done.session,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{error}");
+                return;
+            }
+        }
+        println!("acknowledged {n}");
+    }
+}
+
+/// O12, X03: twenty processes are stopped at random moments, each in the middle of its run, which another takes over; then
+/// they go on. Whatever they write late is refused as `Fenced`; what was acknowledged before is there, once, and nothing
+/// else of theirs; the log has one end. One that was stopped within a commit may hold the store's lock: whoever waits for it
+/// is told so in time, and takes over as soon as the process goes on.
+#[tokio::test]
+async fn o12_x03_twenty_paused_writers_are_fenced() {
+    for folder in homes() {
+        let (mut dice, effects) = (Dice::new(), Effects::default());
+        let sessions = impatient(folder.path()).await.sessions;
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let id = sessions.create(&effects, new).await.unwrap().id;
+        let (mut asleep, mut locked) = (0, 0);
+        for _ in 0..20 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "holder", "--nocapture"]);
+            command.env(HOLDER, format!("{}|{id}", folder.path().display()));
+            let mut holder = Chat::spawn(command);
+            holder.out.wait_for("acknowledged 0\n");
+            sleep(Duration::from_millis(dice.below(40))).await;
+            holder.signal(Signal::STOP);
+
+            let (mut stopped, second) = (true, effects.new_run_id());
+            let taken = loop {
+                let now = sessions.load(id).await.unwrap();
+                let take_over = Commit::seal(&effects, id, now.head)
+                    .trigger(Trigger::LeaseExpired(now.epoch))
+                    .trigger(Trigger::BeginRun(LeaseRequest::new("second", second)));
+                match sessions.commit(take_over).await {
+                    Ok(taken) => break taken,
+                    Err(error) if *error.kind() == ErrorKind::Unavailable && stopped => {
+                        assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
+                        holder.signal(Signal::CONT);
+                        stopped = false;
+                    }
+                    Err(error) => assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}"),
+                }
+            };
+            if stopped {
+                holder.signal(Signal::CONT);
+                asleep += 1;
+            } else {
+                locked += 1;
+            }
+            assert_eq!(holder.finish(), 0, "{}", holder.err.text());
+
+            let out = holder.out.text();
+            let after =
+                |word: &'static str| out.lines().filter_map(move |line| Some(line.split_once(word)?.1));
+            let run: RunId = after("runs ").next().unwrap().parse().unwrap();
+            let acknowledged: Vec<_> = after("acknowledged ").map(str::to_owned).collect();
+            let events: Vec<_> = sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
+            let said: Vec<_> = events
+                .iter()
+                .filter(|event| event.run == Some(run) && event.kind.as_str() == "agent.message")
+                .collect();
+            assert_eq!(said.iter().map(|event| text(event)).collect::<Vec<_>>(), acknowledged);
+            assert!(said.iter().all(|event| event.seq < taken.first), "nothing comes after the take-over");
+            let end = Commit::seal(&effects, id, taken.last)
+                .fence(second, taken.session.epoch)
+                .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            let end = sessions.commit(end).await.unwrap();
+            let events: Vec<_> = sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
+            check(&end.session, &events);
+        }
+        println!("proof: 20 paused writers");
+        println!("{asleep} were replaced while they slept, {locked} held the lock");
+    }
+}
+
+/// The stores in `folder`, for whoever does not wait long for a lock.
+async fn impatient(folder: &Path) -> Storage {
+    let wait = Duration::from_millis(200);
+    if let Some(path) = database(folder) {
+        return SqliteConfig::new(path).with_busy_timeout(wait).open().await.unwrap().into();
+    }
+    FsConfig::new(folder).with_lock_wait(wait).open().await.unwrap().into()
 }
 
 fn text(event: &Event) -> String {

@@ -202,7 +202,7 @@ pub(crate) fn homes() -> [TempDir; 2] {
 }
 
 /// The database file in a folder, where it is one for that.
-fn database(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn database(folder: &Path) -> Option<PathBuf> {
     (folder.extension()? == "sqlite").then(|| folder.join("agent.db"))
 }
 
