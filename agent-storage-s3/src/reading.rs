@@ -241,7 +241,9 @@ impl Tenant {
             let object = format!("event {} of session {id}", place.seq);
             corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
         };
-        let range = place.offset..place.offset.saturating_add(place.bytes);
+        // No server is asked for a range without bytes.
+        let end = place.offset.checked_add(place.bytes).filter(|end| *end > place.offset);
+        let range = place.offset..end.ok_or_else(damaged)?;
         let part = self.bucket.get_range(&self.keys.slot(id, place.slot), range, until).await?;
         let line = Line { raw: part.ok_or_else(damaged)?.bytes, offset: place.offset };
         // Another session's line may be of the same number, length and place.
