@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use agent_core::page::Damaged;
-use agent_core::{CommitId, Error, ErrorKind, EventPage, ReadEvents, Result, SessionId};
+use agent_core::{CommitId, Error, ErrorKind, Event, EventPage, EventType, ReadEvents, Result, SessionId};
 
 use crate::env::held;
 use crate::error::{corrupt, failed};
 use crate::io::{IoFile, OpenMode};
-use crate::log::{Backward, Forward, seq_of};
+use crate::log::{Backward, Forward, Line, seq_of};
 use crate::record::{Bad, NO_COMMIT};
 use crate::sessions::not_found;
 use crate::tenant::{Cell, Tenant};
@@ -144,7 +144,7 @@ impl Log<'_> {
                 Err(error) => return Some(Err(self.failed(error))),
             };
             let expected = before.map(|seq| seq.saturating_add(1));
-            match line.event().filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
+            match event_of(&line).filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
                 Some(event) if !read.wants_before(&event) => None,
                 Some(event) => {
                     before = Some(event.seq.get());
@@ -173,7 +173,7 @@ impl Log<'_> {
                 Ok(line) => line?,
                 Err(error) => return Some(Err(self.failed(error))),
             };
-            match line.event().filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
+            match event_of(&line).filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
                 Some(event) if event.seq <= read.after => None,
                 Some(event) => {
                     expected = Some(event.seq.get().saturating_sub(1));
@@ -289,4 +289,9 @@ impl Log<'_> {
         }
         Ok(place)
     }
+}
+
+/// The event of a line. A log begins with what made its session: where it does not, something is missing before.
+fn event_of(line: &Line<'_>) -> Option<Event> {
+    line.event().filter(|event| line.offset > 0 || event.kind == EventType::SESSION_CREATED)
 }

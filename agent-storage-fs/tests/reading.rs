@@ -1,0 +1,152 @@
+//! Which events are shown of a log that has been damaged in several places: the same that its record is made of.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+
+use agent_core::{Effects, ErrorKind, Event, NewEvent, ReadEvents, Seq, SessionStore, SessionStoreExt};
+use support::{fill, folder_of, hasty, session};
+
+fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
+    bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+/// O02, X02, A30: a log of commits of one, two, one and three events, of which each line is whole or filled with zeros, in
+/// every combination, or of which any lines in a row are missing. Where the record can be made, all readers show exactly its events; where it is damaged,
+/// they show what lies before the damage, name it, and start behind it where they read from the end.
+#[tokio::test]
+async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let mut head = Seq::new(1);
+    for count in [2, 1, 3] {
+        let events = (0..count).map(|n| NewEvent::user_message(format!("{n} of {count}"))).collect();
+        head = store.append(&effects, id, head, events).await.unwrap().last;
+    }
+    let events = store.read(id, ReadEvents::first(100)).await.unwrap().events;
+    drop(store);
+    let log = folder_of(folder.path(), id).join("events.jsonl");
+    let _ = fs::remove_file(log.with_file_name("session.json"));
+    let whole = lines(&fs::read(&log).unwrap());
+    assert_eq!((whole.len(), events.len()), (7, 7));
+    let zeros = |line: &Vec<u8>| line.iter().map(|byte| if *byte == b'\n' { b'\n' } else { 0 }).collect();
+    let zeroed = (1..1 << 7).map(|case: u32| {
+        let each =
+            |(at, line): (usize, &Vec<u8>)| if case >> at & 1 == 1 { zeros(line) } else { line.clone() };
+        (format!("zeros {case:07b}"), whole.iter().enumerate().map(each).collect::<Vec<Vec<u8>>>())
+    });
+    let runs = (0..7).flat_map(|from| (from + 1..=7).map(move |to| (from, to)));
+    let missing =
+        runs.map(|(from, to)| (format!("{from}..{to} missing"), [&whole[..from], &whole[to..]].concat()));
+    let (mut torn, mut damaged) = (0, 0);
+    for (context, bytes) in zeroed.chain(missing) {
+        let bytes = bytes.concat();
+        fs::write(&log, &bytes).unwrap();
+        let store = hasty(folder.path()).await;
+        let first = store.read(id, ReadEvents::first(100)).await;
+        let last = store.read(id, ReadEvents::last(100)).await;
+        match SessionStore::load(&store, id).await {
+            Ok(record) => {
+                torn += 1;
+                let there = &events[..usize::try_from(record.head.get()).unwrap()];
+                for page in [first, last] {
+                    let page = page.unwrap();
+                    assert_eq!((page.events.as_slice(), page.damaged.len()), (there, 0), "{context}");
+                }
+            }
+            Err(error) => {
+                damaged += 1;
+                assert_eq!(*error.kind(), ErrorKind::Corrupt, "{context}: {error}");
+                check(&events, first, &context, |shown| events.starts_with(shown));
+                check(&events, last, &context, |shown| {
+                    shown.windows(2).all(|pair| pair[1].seq == pair[0].seq.next())
+                });
+            }
+        }
+    }
+    assert!(torn > 10 && damaged > 100, "{torn} {damaged}");
+}
+
+fn check(
+    events: &[Event],
+    page: agent_core::Result<agent_core::EventPage>,
+    context: &str,
+    fits: impl Fn(&[Event]) -> bool,
+) {
+    match page {
+        Ok(page) => {
+            assert_eq!(page.damaged.len(), 1, "{context}: {page:?}");
+            assert!(!page.events.is_empty() && fits(&page.events), "{context}: {page:?}");
+            assert!(page.events.iter().all(|event| events.contains(event)), "{context}");
+        }
+        Err(error) => assert_eq!(*error.kind(), ErrorKind::Corrupt, "{context}: {error}"),
+    }
+}
+
+/// A30: a page that is full before the damage does not speak of it; the next one does.
+#[tokio::test]
+async fn a30_a_page_that_ends_before_the_damage_does_not_name_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    for n in 1..=7 {
+        let event = NewEvent::user_message(format!("message {n}"));
+        store.append(&effects, id, Seq::new(n), vec![event]).await.unwrap();
+    }
+    drop(store);
+    let log = folder_of(folder.path(), id).join("events.jsonl");
+    let mut all = lines(&fs::read(&log).unwrap());
+    all[4][20] ^= 1;
+    fs::write(&log, all.concat()).unwrap();
+    let store = hasty(folder.path()).await;
+    for (limit, named) in [(3, 0), (4, 1), (5, 1)] {
+        let page = store.read(id, ReadEvents::first(limit)).await.unwrap();
+        assert_eq!((page.events.len(), page.damaged.len()), (limit.min(4), named), "{limit}");
+    }
+    for (limit, named) in [(2, 0), (3, 1), (4, 1)] {
+        let page = store.read(id, ReadEvents::last(limit)).await.unwrap();
+        assert_eq!((page.events.len(), page.damaged.len()), (limit.min(3), named), "{limit}");
+    }
+    let page = store.read(id, ReadEvents::first(10).before(Seq::new(4))).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (3, 0));
+    let page = store.read(id, ReadEvents::last(10).after(Seq::new(6))).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (2, 0));
+}
+
+/// A30, X04: a place in a long stretch that cannot be read is found by what lies before it: nothing that comes before the
+/// place that was asked for is shown in its stead.
+#[tokio::test]
+async fn a30_a_place_in_a_long_damage_is_not_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    for until in (100..=1000).step_by(100) {
+        fill(&store, &effects, id, until).await;
+    }
+    fill(&store, &effects, id, 1001).await;
+    drop(store);
+    let log = folder_of(folder.path(), id).join("events.jsonl");
+    let mut all = lines(&fs::read(&log).unwrap());
+    for line in &mut all[99..998] {
+        let end = line.len();
+        line[end - 30] ^= 1;
+    }
+    fs::write(&log, all.concat()).unwrap();
+    let store = hasty(folder.path()).await;
+    for after in [99, 100, 500, 990] {
+        let error = store.read(id, ReadEvents::first(10).after(Seq::new(after))).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("event 100 "), "{after}: {error}");
+        let error = store.read(id, ReadEvents::last(10).before(Seq::new(after + 2))).await.unwrap_err();
+        assert!(error.to_string().contains("event 100 "), "{after}: {error}");
+    }
+    let page = store.read(id, ReadEvents::first(10).after(Seq::new(90))).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (9, 1));
+    let page = store.read(id, ReadEvents::first(10).after(Seq::new(998))).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (3, 0));
+}
