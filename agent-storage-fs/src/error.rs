@@ -80,3 +80,38 @@ pub(crate) fn poisoned(what: &str) -> Error {
         format!("an earlier failure left in doubt what of {what} is durable; open the store again"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// X01: whatever the system says comes out as a kind, and with what to do.
+    #[test]
+    fn x01_whatever_the_system_says_has_a_kind_and_a_remedy() {
+        use io::ErrorKind as Is;
+        for (said, kind, remedy) in [
+            (Is::NotFound, ErrorKind::Unavailable, "vanished while in use"),
+            (Is::PermissionDenied, ErrorKind::Denied, "permission denied"),
+            (Is::ReadOnlyFilesystem, ErrorKind::Denied, "read-only"),
+            (Is::StorageFull, ErrorKind::Full, "make room"),
+            (Is::QuotaExceeded, ErrorKind::Full, "make room"),
+            (Is::FileTooLarge, ErrorKind::Full, "make room"),
+            (Is::NotADirectory, ErrorKind::Corrupt, "a file stands where a folder should be"),
+            (Is::IsADirectory, ErrorKind::Corrupt, "a folder stands where a file should be"),
+            (Is::AlreadyExists, ErrorKind::Corrupt, "something else has that name"),
+            (Is::InvalidFilename, ErrorKind::InvalidInput, "the path is too long"),
+            (Is::Unsupported, ErrorKind::Unsupported, "the file system cannot do this"),
+            (Is::TimedOut, ErrorKind::Unavailable, "the system reported an error"),
+        ] {
+            let error = failed("open", Path::new("/store/lock"), said.into());
+            assert_eq!(*error.kind(), kind, "{said:?}");
+            assert!(error.to_string().contains(remedy), "{said:?}: {error}");
+            assert!(error.to_string().contains("cannot open /store/lock: "), "{error}");
+        }
+        for errno in [23, 24] {
+            let error = failed("open", Path::new("/store/lock"), io::Error::from_raw_os_error(errno));
+            assert_eq!(*error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains("too many open files"), "{error}");
+        }
+    }
+}

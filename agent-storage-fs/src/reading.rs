@@ -193,8 +193,6 @@ impl Log<'_> {
     /// A page that met damage ends before it and names it; one that starts with it is an error.
     fn finish(&self, page: EventPage, damage: Option<Bad>) -> Result<EventPage> {
         match damage {
-            // A full page did not get as far.
-            Some(_) if page.next.is_some() => Ok(page),
             Some(bad) if page.events.is_empty() => Err(bad.error(self.path)),
             Some(bad) => {
                 let damaged = Damaged::new(self.path.display().to_string(), bad.reason());
@@ -212,15 +210,12 @@ impl Log<'_> {
             return Ok(Place { offset: 0, before: None });
         }
         let start = self.search(seq, end)?;
-        match self.walk(start, seq, end)? {
-            Some(place) => Ok(place),
+        let found = match self.walk(start, seq, end)? {
             // What the search went by was damaged, or all events are after `seq`.
-            None if start > 0 => {
-                let place = self.walk(0, seq, end)?;
-                Ok(place.unwrap_or(Place { offset: 0, before: None }))
-            }
-            None => Ok(Place { offset: 0, before: None }),
-        }
+            None => self.walk(0, seq, end)?,
+            found => found,
+        };
+        Ok(found.unwrap_or(Place { offset: 0, before: None }))
     }
 
     /// The place before the event `seq`, or behind the last where there is no such event yet.

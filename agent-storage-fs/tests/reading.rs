@@ -150,3 +150,26 @@ async fn a30_a_place_in_a_long_damage_is_not_another() {
     let page = store.read(id, ReadEvents::first(10).after(Seq::new(998))).await.unwrap();
     assert_eq!((page.events.len(), page.damaged.len()), (3, 0));
 }
+
+/// O02: events of two commits are no commit, though their numbers are in a row.
+#[tokio::test]
+async fn o02_events_of_two_commits_are_no_commit() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let effects = Effects::default();
+    let mut logs = Vec::new();
+    for folder in &folders {
+        let store = hasty(folder.path()).await;
+        let id = session(&store, &effects).await.id;
+        let two = ["one", "two"].map(NewEvent::user_message).to_vec();
+        store.append(&effects, id, Seq::new(1), two).await.unwrap();
+        logs.push((id, folder_of(folder.path(), id).join("events.jsonl")));
+    }
+    let [mine, theirs] = [0, 1].map(|n| lines(&fs::read(&logs[n].1).unwrap()));
+    fs::write(&logs[0].1, [&mine[0][..], &mine[1], &theirs[2]].concat()).unwrap();
+    let store = hasty(folders[0].path()).await;
+    assert_eq!(SessionStore::load(&store, logs[0].0).await.unwrap().head, Seq::new(1));
+    for read in [ReadEvents::first(10), ReadEvents::last(10)] {
+        let page = hasty(folders[0].path()).await.read(logs[0].0, read).await.unwrap();
+        assert_eq!((page.events.len(), page.damaged.len()), (1, 0));
+    }
+}

@@ -250,10 +250,11 @@ fn set_aside(
     (rendered, len): (&dyn IoFile, u64),
 ) -> Result<()> {
     let env = &tenant.env;
-    let bytes = env.read_file(path).ok().flatten().unwrap_or_default();
-    let torn = is_beginning(&bytes, rendered, len).map_err(|e| failed("read", path, e))?;
-    let name = if torn { layout::DAMAGED } else { name };
-    let kept = free_name(tenant, path, name, &bytes)?;
+    // Of one that is too long to be read nothing is known.
+    let bytes = env.read_file(path).ok().flatten();
+    let torn = bytes.as_ref().map_or(Ok(false), |bytes| is_beginning(bytes, rendered, len));
+    let name = if torn.map_err(|e| failed("read", path, e))? { layout::DAMAGED } else { name };
+    let kept = free_name(tenant, path, name, &bytes.unwrap_or_default())?;
     env.io.rename(path, &kept).map_err(|e| failed("keep aside", path, e))?;
     env.sync_dir(parent(path)).map_err(|e| failed("keep aside", path, e))?;
     tracing::warn!(

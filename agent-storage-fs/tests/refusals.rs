@@ -1,0 +1,331 @@
+//! What the system refuses, and what people do to files, beside sessions: said as it is, and nothing of theirs lost.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_core::{
+    BindingQuery, BindingStore, Commit, DeviceId, Effects, ErrorKind, Expect, LeaseRequest, NewEvent,
+    NewSession, Purge, Reason, Seq, Session, SessionQuery, SessionStore, SessionStoreExt, Trigger, Workspace,
+    WorkspaceId, WorkspaceStore,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+use support::{Call, EACCES, EIO, Spy, folder_of, hasty, session, watched};
+
+const HOME: WorkspaceId = WorkspaceId::DEFAULT;
+
+fn laptop() -> DeviceId {
+    "laptop".parse().unwrap()
+}
+
+fn home(root: &Path) -> PathBuf {
+    root.join("workspaces").join("default")
+}
+
+/// Fails the calls of a name on files whose names begin like this.
+fn on(name: &'static str, file: &'static str, errno: i32) -> impl Fn(usize, &Call) -> Option<i32> {
+    move |_, call| (call.name == name && call.file().starts_with(file)).then_some(errno)
+}
+
+// --- bindings --------------------------------------------------------------------------------------------------------
+
+/// A16, X02: a bind that another process wrote and did not make durable is made so before it is acknowledged again;
+/// once is enough.
+#[tokio::test]
+async fn a16_x02_a_bind_of_another_process_is_durable_before_it_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let to = effects.new_workspace_id();
+    hasty(folder.path()).await.bind(&laptop(), to, Expect::Any).await.unwrap();
+    let (store, spy) = watched(folder.path()).await;
+    let synced = |calls: Vec<Call>| {
+        calls.iter().filter(|call| call.name == "sync_dir" && call.path == folder.path()).count()
+    };
+    for expected in [1, 0] {
+        store.bind(&laptop(), to, Expect::Any).await.unwrap();
+        assert_eq!(synced(spy.take()), expected);
+    }
+}
+
+/// A16: a rebind changes the id and nothing else of its line.
+#[tokio::test]
+async fn a16_a_rebind_keeps_what_a_person_wrote_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let [from, to] = [effects.new_workspace_id(), effects.new_workspace_id()];
+    store.bind(&laptop(), from, Expect::Any).await.unwrap();
+    let path = folder.path().join("bindings.toml");
+    let line = format!("laptop = \"{from}\"");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(&line), "{text}");
+    let text = text.replace(&line, &format!("{line}   # the old one"));
+    fs::write(&path, &text).unwrap();
+    store.bind(&laptop(), to, Expect::Any).await.unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), text.replace(&from.to_string(), &to.to_string()));
+}
+
+/// A16, X01: bindings that are no table are damage, for readers too, and stay as they are.
+#[tokio::test]
+async fn a16_x01_bindings_that_are_no_table_are_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = hasty(folder.path()).await;
+    let path = folder.path().join("bindings.toml");
+    let text = "bindings = 5\nformat = 1\n# end of bindings\n";
+    fs::write(&path, text).unwrap();
+    for error in [
+        store.resolve(&laptop()).await.unwrap_err(),
+        BindingStore::list(&store, BindingQuery::new()).await.unwrap_err(),
+        store.bind(&laptop(), HOME, Expect::Any).await.unwrap_err(),
+        store.unbind(&laptop()).await.unwrap_err(),
+    ] {
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("no table"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+// --- leases and locks ------------------------------------------------------------------------------------------------
+
+/// O12, X01: a sign of life that cannot be looked for is not said to be missing; and the lock of a lease is given back
+/// by name, since a child process may share the open file.
+#[tokio::test]
+async fn o12_x01_a_lease_that_cannot_be_looked_at_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let commit = Commit::seal(&effects, id, Seq::new(1))
+        .event(NewEvent::user_message("hello"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
+    spy.fail(on("open", "lease-", EACCES));
+    assert_eq!(*store.pulse(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(*store.beat(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    spy.heal();
+    spy.take();
+    drop(store);
+    let calls = spy.take();
+    assert!(calls.iter().any(|call| call.name == "unlock" && call.file().contains("lease-")), "{calls:?}");
+}
+
+/// X03, X01: a lock that fails is not called a file system without locks, and one that is not there is.
+#[tokio::test]
+async fn x03_x01_a_lock_that_fails_is_told_from_none() {
+    const ENOSYS: i32 = 38;
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    for (errno, kind, said) in [
+        (EIO, ErrorKind::Unavailable, "try again"),
+        (ENOSYS, ErrorKind::Unsupported, "no working file locks"),
+    ] {
+        let (store, spy) = watched(folder.path()).await;
+        spy.fail(on("lock", "", errno));
+        let error = store.bind(&laptop(), effects.new_workspace_id(), Expect::Any).await.unwrap_err();
+        assert_eq!(*error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+// --- looking ---------------------------------------------------------------------------------------------------------
+
+/// X01: a store whose folder cannot be looked at is not opened as an empty one.
+#[tokio::test]
+async fn x01_a_store_that_cannot_be_looked_at_is_not_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let spy = Spy::new();
+    spy.fail(on("stat", "", EACCES));
+    let config = FsConfig::new(folder.path()).with_io(std::sync::Arc::new(spy));
+    assert_eq!(*config.open().await.unwrap_err().kind(), ErrorKind::Denied);
+}
+
+/// R20, X01: a list names a session without a log as such, and one that cannot be looked at as that; a rebuild that
+/// cannot look at one fails.
+#[tokio::test]
+async fn r20_x01_a_list_says_what_is_wrong_with_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    let (store, spy) = watched(folder.path()).await;
+    spy.fail(on("stat", "events.jsonl", EIO));
+    let reason = async |store: &FsStore| {
+        let page = SessionStore::list(store, SessionQuery::new()).await.unwrap();
+        assert_eq!((page.items.len(), page.damaged.len()), (0, 1));
+        page.damaged[0].reason.clone()
+    };
+    assert!(reason(&store).await.contains("cannot look at"));
+    spy.fail(on("open", "events.jsonl", EACCES));
+    assert_eq!(*store.rebuild().await.unwrap_err().kind(), ErrorKind::Denied);
+    spy.heal();
+    fs::remove_file(folder_of(folder.path(), id).join("events.jsonl")).unwrap();
+    assert!(reason(&store).await.contains("is missing"));
+}
+
+/// X01, A04: a file where a session's folder should be is named as that.
+#[tokio::test]
+async fn x01_a_file_in_place_of_a_session_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    session(&store, &effects).await;
+    let id = effects.new_session_id();
+    fs::write(folder_of(folder.path(), id), "mine").unwrap();
+    let error = SessionStore::load(&store, id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("a file stands where a folder should be"), "{error}");
+}
+
+// --- the transcript --------------------------------------------------------------------------------------------------
+
+/// A workspace, its main session with one message, and `session.md` as it was rendered.
+async fn rendered(root: &Path, effects: &Effects) -> (Session, String) {
+    let store = hasty(root).await;
+    let id = effects.new_session_id();
+    store.put(Workspace::new(HOME, "home", id, effects.now()), Expect::Absent).await.unwrap();
+    let session = SessionStoreExt::create(&store, effects, NewSession::new(id, HOME)).await.unwrap();
+    let said = vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
+    let session = store.append(effects, id, session.head, said).await.unwrap().session;
+    store.transcript_edits(HOME).await.unwrap();
+    drop(store);
+    (session, fs::read_to_string(home(root).join("session.md")).unwrap())
+}
+
+fn kept(root: &Path) -> Vec<String> {
+    let names = fs::read_dir(home(root)).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut kept: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    kept.retain(|name| name.starts_with("session.") && !name.starts_with("session.md"));
+    kept.sort();
+    kept
+}
+
+/// A20, X06: what a person wrote is not rendered over where it could not be looked at, or where no free name for it was
+/// found; and what is no file is not opened.
+#[tokio::test]
+async fn a20_x06_an_edit_that_cannot_be_kept_stays_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (_, text) = rendered(folder.path(), &effects).await;
+    let path = home(folder.path()).join("session.md");
+    let edited = text.replace("hello", "good morning");
+    fs::write(&path, &edited).unwrap();
+    let (store, spy) = watched(folder.path()).await;
+    for file in ["session.md", "session.edited-"] {
+        spy.fail(on("stat", file, EIO));
+        let _ = store.transcript_edits(HOME).await;
+        assert!(spy.heal() > 0, "{file}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), edited, "{file}");
+    }
+    assert_eq!(store.transcript_edits(HOME).await.unwrap().len(), 1);
+    // The same edit again does not overwrite the first.
+    let first = kept(folder.path());
+    let stem = first[0].strip_suffix(".md").unwrap();
+    for n in 1..3 {
+        fs::write(&path, &edited).unwrap();
+        store.transcript_edits(HOME).await.unwrap();
+        let names: Vec<_> = (1..=n).map(|n| format!("{stem}-{n}.md")).chain([first[0].clone()]).collect();
+        assert_eq!(kept(folder.path()), names);
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    spy.take();
+    let _ = store.transcript_edits(HOME).await;
+    assert!(!spy.take().iter().any(|call| call.name == "open" && call.path == path));
+}
+
+/// A20, X05: a file that is far too long to be a conversation is kept, and not read as one.
+#[tokio::test]
+async fn a20_x05_a_file_that_is_far_too_long_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (_, text) = rendered(folder.path(), &effects).await;
+    let path = home(folder.path()).join("session.md");
+    for (length, name) in [(64 << 20, "session.damaged-"), ((64 << 20) + 1, "session.unreadable-")] {
+        // Zeros without blocks on the disk.
+        fs::File::create(&path).unwrap().set_len(length).unwrap();
+        let store = hasty(folder.path()).await;
+        store.transcript_edits(HOME).await.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let names = kept(folder.path());
+        assert!(names.len() == 1 && names[0].starts_with(name), "{length}: {names:?}");
+        fs::remove_file(home(folder.path()).join(&names[0])).unwrap();
+    }
+}
+
+/// A20, X02: a file that is whole but for its last line is damage, and no edit of a person's.
+#[tokio::test]
+async fn a20_x02_a_file_with_a_last_line_that_does_not_fit_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (_, text) = rendered(folder.path(), &effects).await;
+    let path = home(folder.path()).join("session.md");
+    let (body, seal) = text.trim_end().rsplit_once('\n').unwrap();
+    assert!(seal.starts_with("<!-- rendered "), "{seal}");
+    let other = seal.replace(|digit: char| digit.is_ascii_digit(), "7");
+    fs::write(&path, format!("{body}\n{other}\n")).unwrap();
+    let store = hasty(folder.path()).await;
+    assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
+    assert!(kept(folder.path())[0].starts_with("session.damaged-"), "{:?}", kept(folder.path()));
+}
+
+/// A20, F05: what was cleared while nobody kept the file is not shown by who finds it.
+#[tokio::test]
+async fn a20_f05_a_file_from_before_a_clear_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (session, text) = rendered(folder.path(), &effects).await;
+    let path = home(folder.path()).join("session.md");
+    let quiet = FsConfig::new(folder.path()).with_transcripts(false).open().await.unwrap();
+    let cleared = quiet.clear(&effects, session.id).await.unwrap().session;
+    let said = vec![NewEvent::user_message("after")];
+    quiet.append(&effects, session.id, cleared.head, said).await.unwrap();
+    drop(quiet);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    hasty(folder.path()).await.transcript_edits(HOME).await.unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("after") && !text.contains("hello"), "{text}");
+    assert_eq!(kept(folder.path()), [""; 0]);
+}
+
+/// A20, X04: a long file is known again by its last line, and goes on.
+#[tokio::test]
+async fn a20_x04_a_long_file_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (session, _) = rendered(folder.path(), &effects).await;
+    let mut head = session.head;
+    for n in 0..3 {
+        let store = hasty(folder.path()).await;
+        WorkspaceStore::load(&store, HOME).await.unwrap();
+        let said = vec![NewEvent::user_message(format!("{n}{}", "long ".repeat(40_000)))];
+        head = store.append(&effects, session.id, head, said).await.unwrap().last;
+        store.transcript_edits(HOME).await.unwrap();
+        assert_eq!(kept(folder.path()), [""; 0], "{n}");
+    }
+    let length = fs::metadata(home(folder.path()).join("session.md")).unwrap().len();
+    assert!(length > 600_000, "{length}");
+}
+
+/// R13: a purge removes what was rendered and kept of the session, and nothing of another's or of a person's.
+#[tokio::test]
+async fn r13_a_purge_removes_the_transcripts_of_its_session_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (session, text) = rendered(folder.path(), &effects).await;
+    let line = format!("session: {}", session.id);
+    assert!(text.contains(&line), "{text}");
+    let others = text.replace(&line, &format!("session: {}", effects.new_session_id()));
+    let stay = [("session.edited-00000000.md", &others), ("notes.md", &text)];
+    for (name, text) in stay.into_iter().chain([("session.edited-11111111.md", &text)]) {
+        fs::write(home(folder.path()).join(name), text).unwrap();
+    }
+    let store = hasty(folder.path()).await;
+    let deleted = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    store.purge(Purge::new(session.id, deleted.last)).await.unwrap();
+    assert_eq!(kept(folder.path()), ["session.edited-00000000.md"]);
+    for (name, text) in stay {
+        assert_eq!(fs::read_to_string(home(folder.path()).join(name)).unwrap(), *text);
+    }
+    assert!(!home(folder.path()).join("session.md").exists());
+}
