@@ -167,7 +167,7 @@ async fn a29_the_newest_that_fit_are_given() {
     }
     let last = [user("question 2"), ModelMessage::agent("answer 2")];
     for (most, from) in [(6, 0), (5, 2), (4, 2), (3, 4), (2, 4)] {
-        let context = site.context(ContextLimits::new(most, 1000)).await.unwrap();
+        let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
         let messages = context.messages();
         assert_eq!(
             (messages.len(), &messages[messages.len() - 2..]),
@@ -175,8 +175,14 @@ async fn a29_the_newest_that_fit_are_given() {
             "at most {most}"
         );
     }
-    let one = site.context(ContextLimits::new(1, 1000)).await.unwrap().messages();
+    let one = site.context(ContextLimits::new(1, 1 << 20)).await.unwrap().messages();
     assert_eq!(one, last, "the answer alone would begin with the agent");
+    // Where nothing is left out the agent may have spoken first.
+    let site = Site::new().await;
+    site.say(messages(1, "welcome")).await;
+    site.ask("question").await;
+    site.answer("answer").await;
+    assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
 }
 
 /// A29: of an exchange that is larger than all room each result has its share.
@@ -202,10 +208,12 @@ async fn a29_o05_a_long_answer_is_given_with_its_question() {
         .await
         .unwrap();
     site.say(messages(100, "working")).await;
-    let context = site.context(ContextLimits::new(10, 1000)).await.unwrap();
-    let messages = context.messages();
-    assert_eq!((&messages[0], messages.len()), (&user("first"), 11));
-    assert!(context.is_cut());
+    for most in [10, 64] {
+        let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
+        let messages = context.messages();
+        assert_eq!((&messages[0], messages.len()), (&user("first"), most + 1));
+        assert!(context.is_cut());
+    }
 }
 
 /// A29, R16: a fork from the middle of a run, which no run of its own asks anything, is given what that run was asked; the
@@ -328,6 +336,13 @@ async fn a29_a_long_run_keeps_twice_the_room() {
         assert_eq!(rest + 2 * 964, 2000);
         assert_eq!(is_cut(&site, ContextLimits::new(100, 1000)).await, cut, "{more} more");
     }
+    let site = Site::new().await;
+    site.ask("why?").await;
+    site.say(messages(20, "said")).await;
+    let mut context = site.context(ContextLimits::new(4, 10_000)).await.unwrap();
+    context.trim();
+    let messages = context.messages();
+    assert_eq!((&messages[0], messages.len()), (&user("why?"), 5), "the question stays");
     let site = Site::new().await;
     let ids: Vec<_> = (0..10).map(|n| format!("c{n}")).collect();
     site.say(ids.iter().map(|id| use_(id))).await;

@@ -2,6 +2,10 @@
 
 use crate::common::{Driver, call, json};
 use agent_core::session::RunEnd;
+use agent_core::session::body::SpanStarted;
+use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS};
+use agent_core::session::event::EVENT_MAX_BYTES;
+use agent_core::session::record::OPEN_CALLS_MAX;
 use agent_core::*;
 
 fn messages() -> Vec<NewEvent> {
@@ -176,4 +180,65 @@ fn f03_x05_what_does_not_follow_on_is_not_restored() {
     // Somebody wrote there meanwhile.
     target.event(NewEvent::user_message("mine")).unwrap();
     assert!(matches!(kind(&mut target, restore(&commits[2])), ErrorKind::Conflict { .. }));
+}
+
+/// F03, X05: whatever commit one store took can be restored to another, with all that the library itself added to it; and
+/// nothing larger.
+#[test]
+fn f03_x05_the_largest_commit_can_be_restored() {
+    let mut source = Driver::created();
+    source.prompt();
+    let open = (0..OPEN_CALLS_MAX).flat_map(|n| {
+        let span = SpanStarted::new(format!("s{n}").parse().unwrap(), "step");
+        [NewEvent::tool_use(call(&format!("c{n}")), "ls", json("{}")), NewEvent::of(&Body::SpanStarted(span))]
+    });
+    let opened = source.seal_fenced().events(open);
+    source.commit(opened).unwrap();
+    let most = source
+        .seal_fenced()
+        .events(vec![NewEvent::agent_message(""); COMMIT_MAX_EVENTS])
+        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let most = source.commit(most).unwrap();
+    let count = most.last.get() - most.first.get() + 1;
+    assert_eq!(count as usize, COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_MAX);
+    let mut target = elsewhere();
+    for events in commits(&source.log) {
+        target.commit(Commit::restore(source.id, events).unwrap()).unwrap();
+    }
+    assert_eq!(target.now(), source.now());
+
+    // One event more than the library ever adds, and one byte.
+    let mut one = source.log.last().unwrap().clone();
+    (one.kind, one.data, one.transition) = (EventType::AGENT_MESSAGE, json("{\"text\":\"\"}"), None);
+    let id = source.effects.new_commit_id();
+    let restored = |datas: &[RawJson], extra: &RawFields| {
+        let event = |(n, data): (usize, &RawJson)| {
+            let mut event = one.clone();
+            event.seq = Seq::new(source.now().head.get() + 1 + n as u64);
+            event.commit = id;
+            (event.n, event.of, event.data) = (n as u32 + 1, datas.len() as u32, data.clone());
+            event.extra = extra.clone();
+            event
+        };
+        let commit = Commit::restore(source.id, datas.iter().enumerate().map(event).collect()).unwrap();
+        session::plan(Some(source.now()), &commit).map(drop).map_err(|error| error.kind().clone())
+    };
+    let (room, plain) = (2 * OPEN_CALLS_MAX + 2, RawFields::default());
+    let many = |more| restored(&vec![one.data.clone(); COMMIT_MAX_EVENTS + room + more], &plain);
+    assert_eq!(
+        (many(0), many(1), many(2)),
+        (Ok(()), Err(ErrorKind::LimitExceeded), Err(ErrorKind::LimitExceeded))
+    );
+    let text = |bytes: usize| json(&format!("{{\"text\":\"{}\"}}", "x".repeat(bytes - "{'text':''}".len())));
+    let (whole, none) = (text(EVENT_MAX_BYTES - "{}".len()), "{}".len());
+    let large = |more| {
+        let mut datas = vec![whole.clone(); COMMIT_MAX_BYTES / EVENT_MAX_BYTES];
+        datas.push(text(room * 1024 - none + more));
+        restored(&datas, &plain)
+    };
+    assert_eq!((large(0), large(1)), (Ok(()), Err(ErrorKind::LimitExceeded)));
+    let mut extra = RawFields::default();
+    extra.insert("e", json("1"));
+    let single = |more| restored(&[text(EVENT_MAX_BYTES - "{'e':1}".len() + more)], &extra);
+    assert_eq!((single(0), single(1)), (Ok(()), Err(ErrorKind::LimitExceeded)));
 }

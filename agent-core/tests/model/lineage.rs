@@ -99,6 +99,8 @@ async fn r16_a_fork_at_an_earlier_point() {
     let open = vec![NewEvent::tool_use("d".parse().unwrap(), "t", RawJson::parse("{}").unwrap())];
     let seen = store.load(parent).await.unwrap().head;
     store.append(&effects, parent, seen, open).await.unwrap();
+    let error = store.fork(&effects, parent, Some(seen.next())).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("fork at {seen}")), "{error}");
     let safe = store.fork(&effects, parent, None).await.unwrap();
     assert_eq!(safe.lineage.base(), seen, "the open call stays with its session");
     assert!(safe.open_calls.is_empty());

@@ -137,6 +137,10 @@ async fn f07_r16_the_document_of_a_fork_needs_no_other() {
         let document = Manifest::export(&here, id).await.unwrap().to_json();
         let parsed = Manifest::parse(&document).unwrap();
         assert_eq!(parsed.ancestors.len(), ancestors, "{document}");
+        if let [_, of_fork, ..] = &parsed.ancestors[..] {
+            // Whole commits, and what came later is not in it.
+            assert_eq!(of_fork.events.last().map(|last| last.seq), Some(fork.head));
+        }
         let folder = tempfile::tempdir().unwrap();
         let there = files(folder.path()).await;
         let imported = parsed.import(&there).await.unwrap();
@@ -183,6 +187,83 @@ async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
     assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// F07, R13: of a parent that was purged in the middle of a commit there is no whole part to bring along.
+#[tokio::test]
+async fn f07_r13_half_a_commit_of_a_deleted_parent_is_not_exported() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let root = calm(&here, &effects).await;
+    let said = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
+    let root = here.append(&effects, root.id, root.head, said).await.unwrap().session;
+    let within = Seq::new(root.head.get() - 1);
+    let fork = here.fork(&effects, root.id, Some(within)).await.unwrap();
+    let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    SessionStore::purge(&here, Purge::new(root.id, gone.head).keep(within)).await.unwrap();
+    let refused = Manifest::export(&here, fork.id).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Deleted);
+    assert!(refused.to_string().contains("ends within a commit"), "{refused}");
+}
+
+/// F07, contract 6: where a store cannot say whether it has a session, it is not taken for one that has none.
+#[tokio::test]
+async fn f07_nothing_is_imported_where_nobody_knows_what_is_there() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let root = calm(&here, &effects).await;
+    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let document = Manifest::export(&here, fork.id).await.unwrap();
+    for silent in [root.id, fork.id] {
+        let there = Silent { inner: MemoryStore::new(), of: silent };
+        let refused = document.import(&there).await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Unavailable);
+        let all = SessionStore::list(&there.inner, SessionQuery::new()).await.unwrap();
+        assert_eq!(all.items, [], "nothing is written");
+    }
+}
+
+/// A store that does not say whether it has one of its sessions.
+#[derive(Debug)]
+struct Silent {
+    inner: MemoryStore,
+    of: SessionId,
+}
+
+#[async_trait]
+impl SessionStore for Silent {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        self.inner.commit(commit).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        match id == self.of {
+            true => Err(Error::new(ErrorKind::Unavailable, "as told")),
+            false => SessionStore::load(&self.inner, id).await,
+        }
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.inner.read(id, read).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        SessionStore::list(&self.inner, query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        self.inner.purge(purge).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.inner.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        self.inner.pulse(id, epoch).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
 /// F07, O10: an ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
 /// that work again; with its own document the session comes after it. Nothing is written before all of it can be.
 #[tokio::test]
@@ -210,6 +291,22 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
     let child = here.commit(answer).await.unwrap().session;
     assert!(child.to_report().is_some());
     let of_child = here.fork(&effects, child.id, None).await.unwrap();
+    // Set aside with something before them, and one that is not ready yet.
+    let suspend = Trigger::Suspend(Reason::UserPaused);
+    let mut paused = Vec::new();
+    for before in [NewEvent::user_message("and?"), NewEvent::wake_scheduled(Wake::new("w", effects.now()))] {
+        let other = calm(&here, &effects).await;
+        let other = here.commit(commit(&other).event(before)).await.unwrap().session;
+        paused.push(here.commit(commit(&other).trigger(suspend.clone())).await.unwrap().session);
+    }
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let unready = Commit::seal(&effects, new.id, Seq::ZERO).expect(Expect::Absent);
+    let unready = here.commit(unready.trigger(Trigger::Create(Box::new(new)))).await.unwrap().session;
+    let others = [&paused[0], &paused[1], &unready].map(|session| session.id);
+    let mut of_others = Vec::new();
+    for id in others {
+        of_others.push((here.fork(&effects, id, None).await.unwrap().id, vec![id]));
+    }
     // A fork of what waits waits, too.
     let cases = [
         (of_woken.id, vec![woken.id]),
@@ -217,7 +314,7 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
         (second.id, vec![asked.id, of_asked.id]),
         (of_child.id, vec![child.id]),
     ];
-    for (id, busy) in cases {
+    for (id, busy) in cases.into_iter().chain(of_others) {
         let there = MemoryStore::new();
         let document = Manifest::export(&here, id).await.unwrap();
         let refused = document.import(&there).await.unwrap_err();
