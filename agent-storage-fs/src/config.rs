@@ -243,3 +243,40 @@ impl StoreAddress for FsConfig {
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R25, X01: every option of an address has its effect, and a value that is none of its is refused.
+    #[test]
+    fn r25_x01_options_of_an_address_have_their_effect() {
+        let config =
+            FsConfig::from_url("files:/a%20b?sync=off&lock_wait_ms=7&open_sessions=3&transcripts=false");
+        let config = config.unwrap();
+        assert_eq!(config.to_string(), "/a b");
+        assert_eq!((config.sync, config.lock_wait), (Sync::Off, Duration::from_millis(7)));
+        assert_eq!((config.open_sessions, config.transcripts), (3, false));
+        let config = config.with_option("sync", "full").unwrap().with_option("transcripts", "true").unwrap();
+        assert_eq!((config.sync, config.transcripts), (Sync::Full, true));
+        for (option, said) in [
+            ("sync=maybe", "\"maybe\" is no value of sync"),
+            ("lock_wait_ms=soon", "\"soon\" is no value of lock_wait_ms"),
+            ("open_sessions=0", "\"0\" is no value of open_sessions"),
+            ("transcripts=1", "\"1\" is no value of transcripts"),
+            ("synch=full", "there is no option \"synch\""),
+            ("app=notes", "names a path and a program"),
+        ] {
+            let error = FsConfig::from_url(&format!("files:/notes?{option}")).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        let platform = FsConfig::platform(FsConfig::DEFAULT_APP).unwrap();
+        assert_eq!(FsConfig::from_url("files:").unwrap().root(), platform.root());
+        let other = FsConfig::from_url("files:?app=notes").unwrap();
+        assert_eq!(other.root(), FsConfig::platform("notes").unwrap().root());
+        let mut registry = Registry::new();
+        FsConfig::register(&mut registry);
+        assert!(registry.address("files:/notes").is_ok());
+    }
+}

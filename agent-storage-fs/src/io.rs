@@ -344,3 +344,22 @@ pub(crate) fn write_full(file: &dyn IoFile, bytes: &[u8], offset: u64) -> io::Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// X06: when a file was last written is told in nanoseconds, by its name and by the open file.
+    #[test]
+    fn x06_a_moment_is_told_in_nanoseconds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        fs::write(&path, "text").unwrap();
+        let at = Duration::new(1_000_000, 123_456_700);
+        File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH + at).unwrap();
+        let named = RealIo.stat(&path).unwrap();
+        assert_eq!((named.kind, named.len, named.modified), (Kind::File, 4, 1_000_000_123_456_700));
+        assert_eq!(RealIo.open(&path, OpenMode::Read).unwrap().stat().unwrap(), named);
+    }
+}
