@@ -185,6 +185,28 @@ async fn a29_the_newest_that_fit_are_given() {
     assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
 }
 
+/// A29, peers 14: what the agent says while a call is open follows the call's result; ids that are used again are told apart.
+#[tokio::test]
+async fn a29_an_open_call_keeps_its_result_and_its_id() {
+    let site = Site::new().await;
+    for _ in 0..6 {
+        site.say([use_("c")]).await;
+        site.say([NewEvent::agent_message("meanwhile")]).await;
+        site.say([result("c", "ok")]).await;
+    }
+    let messages = site.context(ContextLimits::default()).await.unwrap().messages();
+    let mut ids = Vec::new();
+    for three in messages.chunks(3) {
+        let [ModelMessage::Agent { calls, .. }, ModelMessage::ToolResults(results), said] = three else {
+            panic!("{three:?}")
+        };
+        assert_eq!((results[0].output.as_str(), said), ("ok", &ModelMessage::agent("meanwhile")));
+        assert_eq!(results[0].call, calls[0].call);
+        ids.push(calls[0].call.as_str());
+    }
+    assert_eq!(ids, ["c", "c-2", "c-3", "c-4", "c-5", "c-6"]);
+}
+
 /// A29: of an exchange that is larger than all room each result has its share.
 #[tokio::test]
 async fn a29_results_share_the_room() {

@@ -133,6 +133,46 @@ fn o07_a_result_is_awaited_of_an_open_call_that_runs_outside() {
     }
 }
 
+/// O07: a question without choices is answered without one; the refusal says so.
+#[test]
+fn o07_what_is_no_matter_of_choice_is_answered_without_one() {
+    for (choices, says) in [(vec![], "no matter of choice"), (vec!["red".to_owned()], "one of: red")] {
+        let mut driver = Driver::created();
+        driver.prompt();
+        let action =
+            PendingAction::new("a".parse().unwrap(), ActionKind::Approval, "?").with_choices(choices);
+        driver.run_trigger(Trigger::EndRun(RunEnd::Await(action))).unwrap();
+        let mut answer = ToolConfirmation::new("a".parse().unwrap(), Decision::Allow);
+        answer.choice = Some("blue".to_owned());
+        let refused = driver.event(NewEvent::of(&Body::UserToolConfirmation(answer))).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains(says), "{refused}");
+    }
+}
+
+/// O19, O27: a child says once that it failed, and nothing when it goes on without having run.
+#[test]
+fn o19_o27_a_failure_is_reported_once() {
+    let parent = Driver::created();
+    let mut child = Driver::nothing();
+    let new = NewSession::child(child.id, parent.now());
+    child.commit(Commit::create(&child.effects, new)).unwrap();
+    assert_eq!(child.now().to_report(), None, "it did nothing yet");
+    child.prompt();
+    end(&mut child);
+    let report = |child: &mut Driver, state: SessionState| {
+        let told = child.now().to_report().unwrap();
+        assert_eq!(told.state, state);
+        child.event(NewEvent::of(&Body::SessionReported(told))).unwrap();
+        assert_eq!(child.now().to_report(), None, "{state:?} was told");
+    };
+    report(&mut child, SessionState::Idle);
+    child.trigger(Trigger::Fail(Failure::new(Reason::RunError, "x"))).unwrap();
+    report(&mut child, SessionState::Failed);
+    child.trigger(Trigger::Recover).unwrap();
+    assert_eq!((child.status().state, child.now().to_report()), (SessionState::Idle, None));
+}
+
 /// X05, contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.
 #[test]
 fn x05_a_session_over_a_limit_goes_on() {

@@ -127,6 +127,23 @@ async fn r16_a_chain_of_ten_thousand_forks() {
     );
 }
 
+/// R16: a fork of a chain that is deeper than a record tells, at any event of it, has the history up to there.
+#[tokio::test]
+async fn r16_a_deep_chain_is_forked_at_any_event() {
+    let (store, effects) = (store(), effects());
+    let mut last = new_session(&*store, &effects).await;
+    for n in 0..Lineage::MAX_SEGMENTS + 6 {
+        last = say(&*store, &effects, last.id, &n.to_string()).await;
+        last = store.fork(&effects, last.id, None).await.unwrap();
+    }
+    assert!(last.lineage.deeper);
+    let events = whole(&*store, last.id).await;
+    for at in 1..=events.len() {
+        let fork = store.fork(&effects, last.id, Some(Seq::new(at as u64))).await.unwrap();
+        assert_eq!(whole(&*store, fork.id).await[..at], events[..at], "at {at}");
+    }
+}
+
 /// O19: a child names its parent from its first event on; the parent's log tells of the child and of its end.
 #[tokio::test]
 async fn o19_children() {
@@ -345,6 +362,8 @@ proptest! {
 struct Meanwhile {
     inner: MemoryStore,
     purges: std::sync::Mutex<Option<SessionId>>,
+    /// Whether its logs cannot be reached.
+    cut_off: bool,
 }
 
 #[async_trait]
@@ -365,6 +384,9 @@ impl SessionStore for Meanwhile {
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        if self.cut_off {
+            return Err(Error::new(ErrorKind::Unavailable, "as told"));
+        }
         self.inner.read(id, read).await
     }
 
@@ -397,25 +419,28 @@ impl SessionStore for Meanwhile {
     }
 }
 
-/// R16, R13, X01: a fork whose parent is purged while it looks is told that it was deleted, not that it is damaged.
+/// R16, R13, X01: a fork whose parent is purged while it looks is told that it was deleted, not that it is damaged; where
+/// nobody can look it is told that.
 #[tokio::test]
 async fn r16_r13_x01_a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
-    let effects = effects();
-    let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None) };
-    let parent = new_session(&store.inner, &Effects::default()).await.id;
-    say(&store.inner, &effects, parent, "one").await;
-    let head = say(&store.inner, &effects, parent, "two").await.head;
-    *store.purges.lock().unwrap() = Some(parent);
-    let before = Seq::new(head.get() - 1);
-    let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Deleted, "{error:?}");
+    for (cut_off, kind) in [(false, ErrorKind::Deleted), (true, ErrorKind::Unavailable)] {
+        let effects = effects();
+        let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off };
+        let parent = new_session(&store.inner, &Effects::default()).await.id;
+        say(&store.inner, &effects, parent, "one").await;
+        let head = say(&store.inner, &effects, parent, "two").await.head;
+        *store.purges.lock().unwrap() = Some(parent);
+        let before = Seq::new(head.get() - 1);
+        let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
+        assert_eq!(*error.kind(), kind, "{error:?}");
+    }
 }
 
 /// R15: a store that is not told of changes looks for them, and says nothing before there is one.
 #[tokio::test(start_paused = true)]
 async fn r15_a_change_is_looked_for_where_nobody_tells() {
     let effects = effects();
-    let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None) };
+    let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off: false };
     let session = new_session(&store.inner, &Effects::default()).await;
     assert_eq!(store.changed(session.id, Seq::ZERO).await.unwrap(), session.head, "there is one already");
     let (changed, said) = tokio::join!(store.changed(session.id, session.head), async {

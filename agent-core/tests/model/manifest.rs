@@ -2,7 +2,7 @@
 
 use crate::common::{call, json};
 use agent_core::session::RunEnd;
-use agent_core::transcript::Manifest;
+use agent_core::transcript::{Manifest, StatePayload};
 use agent_core::*;
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 use proptest::prelude::*;
@@ -185,6 +185,17 @@ async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
     let refused = after.import(&other).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
     assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// F05: the state of a session has what was said last.
+#[tokio::test]
+async fn f05_a_state_ends_with_the_last_message() {
+    let (effects, here) = (Effects::default(), MemoryStore::new());
+    let session = calm(&here, &effects).await;
+    let said = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
+    let session = here.append(&effects, session.id, session.head, said).await.unwrap().session;
+    let state = StatePayload::export(&here, session.id).await.unwrap();
+    assert_eq!((state.history.len(), state.history.last().unwrap().text.as_str()), (8, "no more"));
 }
 
 /// F07, R13: of a parent that was purged in the middle of a commit there is no whole part to bring along.
