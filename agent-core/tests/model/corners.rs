@@ -2,7 +2,7 @@
 
 use crate::common::{Driver, call, json};
 use agent_core::session::body::{SpanCompleted, SpanStarted};
-use agent_core::session::record::WAKES_MAX;
+use agent_core::session::record::{RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
 use agent_core::session::{Plan, plan};
 use agent_core::*;
 
@@ -171,6 +171,84 @@ fn o19_o27_a_failure_is_reported_once() {
     report(&mut child, SessionState::Failed);
     child.trigger(Trigger::Recover).unwrap();
     assert_eq!((child.status().state, child.now().to_report()), (SessionState::Idle, None));
+}
+
+/// O02, contract 6: of a log with a hole, or with an event twice, no record is made.
+#[test]
+fn o02_a_log_with_a_hole_makes_no_record() {
+    let mut driver = Driver::created();
+    driver.event(NewEvent::user_message("x")).unwrap();
+    let next = |head: u64, seq: u64| {
+        let (mut session, mut event) = (driver.now().clone(), driver.log.last().unwrap().clone());
+        (session.head, event.seq) = (Seq::new(head), Seq::new(seq));
+        session.apply(&event).map_err(|error| error.kind().clone())
+    };
+    assert_eq!(next(2, 3), Ok(()));
+    for (head, seq) in [(2, 1), (2, 2), (2, 4), (2, 5), (u64::MAX, u64::MAX)] {
+        assert_eq!(next(head, seq), Err(ErrorKind::Corrupt), "{seq} behind {head}");
+    }
+}
+
+/// O04, contract 4: a record remembers so many commits, however many events each has.
+#[test]
+fn o04_commits_are_remembered_whatever_they_hold() {
+    let mut driver = Driver::created();
+    let first = driver.seal().event(NewEvent::user_message("first"));
+    driver.commit(first.clone()).unwrap();
+    let many = driver.seal().events(vec![NewEvent::agent_message("x"); 100]);
+    let done = driver.commit(many.clone()).unwrap();
+    assert!(driver.commit(first).unwrap().replayed);
+    let again = driver.commit(many).unwrap();
+    assert_eq!((again.replayed, again.first, again.last), (true, done.first, done.last));
+}
+
+/// N04: where a change comes with no event of its own, the event that carries it says so.
+#[test]
+fn n04_a_change_alone_is_an_event_of_its_own() {
+    let mut driver = Driver::created();
+    driver.trigger(Trigger::Suspend(Reason::UserPaused)).unwrap();
+    let last = driver.log.last().unwrap();
+    assert!(matches!(last.body().unwrap(), Body::SessionStatusChanged(_)), "{last:?}");
+}
+
+/// O12, contract 5: only the run itself takes up inputs and ends, whatever it ends with.
+#[test]
+fn o12_only_the_run_ends_itself() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    let failure = || Failure::new(Reason::RunError, "x");
+    let action = PendingAction::new("a".parse().unwrap(), ActionKind::Approval, "?");
+    let ends = [
+        RunEnd::Completed(Reason::EndTurn),
+        RunEnd::Await(action),
+        RunEnd::Interrupted,
+        RunEnd::retry(failure(), Timestamp::MAX, 3),
+        RunEnd::Failed(failure()),
+    ];
+    for trigger in ends.map(Trigger::EndRun).into_iter().chain([Trigger::Take]) {
+        let refused = driver.trigger(trigger.clone()).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{trigger:?}");
+    }
+    end(&mut driver);
+}
+
+/// X05, contract 8: what fills a record may take just so many bytes.
+#[test]
+fn x05_a_record_is_filled_to_the_last_byte() {
+    let filled = |bytes: usize| {
+        let mut driver = Driver::created();
+        let patch = Patch::new().metadata("m", json(&format!("\"{}\"", "x".repeat(bytes))));
+        driver.event(NewEvent::updated(patch)).map(|_| driver)
+    };
+    let one = filled(1).unwrap();
+    let now = one.now();
+    let open = (&now.open_calls, &now.open_spans, &now.wakes, &now.action);
+    let size = serde_json::to_string(&(&now.attributes, open, &now.documents, &now.extra)).unwrap().len();
+    let most = 1 + RECORD_CONTENT_MAX_BYTES - size;
+    assert!(filled(most - 1).is_ok() && filled(most).is_ok());
+    for more in [1, 2] {
+        assert_eq!(*filled(most + more).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
 }
 
 /// X05, contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.

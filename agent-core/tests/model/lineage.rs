@@ -144,6 +144,32 @@ async fn r16_a_deep_chain_is_forked_at_any_event() {
     }
 }
 
+/// R15, R16: a page holds what fits into it, however many logs that lies in; where it is the end there is no next one.
+#[tokio::test]
+async fn r15_r16_a_page_goes_across_logs_as_far_as_it_fits() {
+    let (store, effects) = (store(), effects());
+    let parent = new_session(&*store, &effects).await;
+    let parent = say(&*store, &effects, parent.id, "in the parent").await;
+    let child = store.fork(&effects, parent.id, None).await.unwrap();
+    let child = say(&*store, &effects, child.id, "in the child").await;
+    let all = whole(&*store, child.id).await;
+    let bytes: usize = all.iter().map(Event::size_bytes).sum();
+    for read in [ReadEvents::first(100), ReadEvents::last(100)] {
+        for (read, fits) in [
+            (read.clone(), true),
+            (read.clone().max_bytes(bytes), true),
+            (read.clone().max_bytes(bytes - 1), false),
+        ] {
+            let page = store.history(child.id, read.clone()).await.unwrap();
+            assert_eq!((page.events.len() == all.len(), page.next.is_none()), (fits, fits), "{read:?}");
+        }
+    }
+    for read in [ReadEvents::first(all.len()), ReadEvents::last(all.len())] {
+        let page = store.history(child.id, read).await.unwrap();
+        assert_eq!((page.events, page.next), (all.clone(), None));
+    }
+}
+
 /// O19: a child names its parent from its first event on; the parent's log tells of the child and of its end.
 #[tokio::test]
 async fn o19_children() {
