@@ -379,9 +379,9 @@ async fn x06_a_deletion_that_could_not_be_finished_is_not_done() {
     assert!(!note.exists());
 }
 
-/// A29: a time that a person wrote in TOML's own form stays as it is written.
+/// A29: what a person wrote in another form that TOML has for it stays as it is written.
 #[tokio::test]
-async fn a29_a_time_that_a_person_wrote_stays_as_it_is() {
+async fn a29_what_a_person_wrote_in_another_form_stays() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -391,14 +391,32 @@ async fn a29_a_time_that_a_person_wrote_stays_as_it_is() {
     let path = home(folder.path()).join("workspace.toml");
     let text = fs::read_to_string(&path).unwrap();
     let line = text.lines().find(|line| line.starts_with("created_at")).unwrap();
-    fs::write(&path, text.replace(line, "created_at = 2026-02-15T10:30:00Z # a Sunday")).unwrap();
+    let text = text.replace(line, "created_at = 2026-02-15T10:30:00Z # a Sunday");
+    assert!(text.contains("name = \"home\""), "{text}");
+    fs::write(&path, text.replace("name = \"home\"", "name = 'home'")).unwrap();
     assert_eq!(WorkspaceStore::load(&store, HOME).await.unwrap().created_at, record.created_at);
-    store.put(record.with_name("new"), Expect::Any).await.unwrap();
+    store.put(record.with_provider("claude"), Expect::Any).await.unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    assert!(
-        text.contains("\ncreated_at = 2026-02-15T10:30:00Z # a Sunday\n") && text.contains("\"new\""),
-        "{text}"
-    );
+    for line in ["created_at = 2026-02-15T10:30:00Z # a Sunday", "name = 'home'", "provider = \"claude\""] {
+        assert!(text.contains(&format!("{line}\n")), "{text}");
+    }
+}
+
+/// A03, X03: who is told that a workspace exists does not wait for whoever changes it.
+#[tokio::test]
+async fn a03_x03_that_a_workspace_exists_is_told_without_a_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
+    let store = config.open().await.unwrap();
+    let record = || Workspace::new(HOME, "home", effects.new_session_id(), effects.now());
+    let there = store.put(record(), Expect::Absent).await.unwrap();
+    let other = fs::File::options().write(true).open(home(folder.path()).join("lock")).unwrap();
+    other.try_lock().unwrap();
+    let error = store.put(record(), Expect::Absent).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
+    let error = store.put(there, Expect::Any).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 // --- more of the transcript ------------------------------------------------------------------------------------------
