@@ -376,6 +376,12 @@ async fn x04_r13_a_session_leaves_a_snapshot_of_its_own_log_only() {
         drop(store);
         assert_eq!(snapshot.exists(), !purged);
     }
+    // Of a short log there is little to fold, and nothing is written.
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    say(&store, &effects, id, Seq::new(1), "hello").await;
+    drop(store);
+    assert!(!folder_of(folder.path(), id).join("session.json").exists());
 }
 
 /// R13, X06: a purge that fails half way leaves nothing new that is made of the log, and a rebuild goes by what was purged.
