@@ -251,6 +251,46 @@ fn x05_a_record_is_filled_to_the_last_byte() {
     }
 }
 
+/// R15: a page that a store collects has just what was asked for and fits, and one event at least.
+#[test]
+fn r15_a_collected_page_has_what_fits() {
+    let mut driver = Driver::created();
+    let same = driver.seal().events(vec![NewEvent::agent_message("x"); 4]);
+    driver.commit(same).unwrap();
+    let log = &driver.log[1..];
+    let (one, first) = (log[0].size_bytes(), log[0].seq);
+    assert!(log.iter().all(|event| event.size_bytes() == one));
+    let collect = |read: ReadEvents| {
+        let page = EventPage::collect(&read, log.iter().cloned().map(Ok)).unwrap();
+        (page.events.len(), page.next.map(|next| next.after))
+    };
+    let all = ReadEvents::first(10);
+    assert_eq!(collect(all.clone()), (4, None));
+    assert_eq!(collect(all.clone().after(first)), (3, None));
+    assert_eq!(collect(ReadEvents::first(3)), (3, Some(log[2].seq)));
+    for (bytes, count) in [(1, 1), (one, 1), (2 * one - 1, 1), (2 * one, 2), (3 * one, 3), (3 * one + 1, 3)] {
+        let page = collect(all.clone().max_bytes(bytes));
+        assert_eq!(page, (count, Some(log[count - 1].seq)), "{bytes} bytes");
+    }
+    assert_eq!(collect(all.max_bytes(4 * one)), (4, None));
+}
+
+/// N04: what the library writes itself nobody else writes, and where a session is over nobody says anything more.
+#[test]
+fn n04_what_nobody_may_write_is_refused() {
+    let mut driver = Driver::created();
+    for kind in [EventType::SESSION_STATUS_CHANGED, "session.teleported".parse().unwrap()] {
+        let refused = driver.event(NewEvent::new(kind, json("{}"))).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("by the library only"), "{refused}");
+    }
+    driver.trigger(Trigger::Terminate(Reason::UserDeleted)).unwrap();
+    for event in [NewEvent::agent_message("x"), NewEvent::system_prompt("x")] {
+        let refused = driver.event(event).unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{refused}");
+    }
+}
+
 /// X05, contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.
 #[test]
 fn x05_a_session_over_a_limit_goes_on() {
