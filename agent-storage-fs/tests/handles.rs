@@ -407,6 +407,23 @@ async fn r13_x06_a_purge_that_fails_leaves_nothing_new() {
     assert_eq!(SessionStore::load(&hasty(folder.path()).await, id).await.unwrap(), record);
 }
 
+/// R13: of a long log a purge keeps what is asked for, and not one byte more.
+#[tokio::test]
+async fn r13_a_purge_of_a_long_log_keeps_what_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    fill(&store, &effects, id, 1000).await;
+    let log = log_of(folder.path(), id);
+    let whole = fs::read(&log).unwrap();
+    let head = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+    store.purge(Purge::new(id, head).keep(Seq::new(500))).await.unwrap();
+    let kept: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').take(500).collect();
+    assert!(kept.concat().len() > 100_000);
+    assert!(fs::read(&log).unwrap() == kept.concat());
+}
+
 /// X08: a rebuild makes the snapshot anew, whatever was there.
 #[tokio::test]
 async fn x08_a_rebuild_makes_the_snapshot_anew() {
