@@ -96,6 +96,8 @@ impl Log<'_> {
         let mut lines = Backward::new(self.file, len);
         // The commit that may be the last whole one: where it ends, and what must come before.
         let mut candidate: Option<(u64, CommitId, u32)> = None;
+        // The line behind: its event, and where it ends.
+        let mut behind: Option<(u64, u64)> = None;
         let mut another_began = false;
         let end = loop {
             let Some(line) = lines.next().map_err(|e| self.failed(e))? else { break 0 };
@@ -105,8 +107,17 @@ impl Log<'_> {
                     break line.end;
                 }
                 candidate = None;
+                behind = None;
                 continue;
             };
+            if let Some((seq, end)) = behind
+                && another_began
+                && header.seq.checked_add(1) != Some(seq)
+            {
+                // Lines are missing before a commit that began: that is met when it is read, too.
+                break end;
+            }
+            behind = Some((header.seq, line.end));
             let goes_on = candidate
                 .filter(|(_, commit, n)| *commit == header.commit && header.n.checked_add(1) == Some(*n))
                 .map(|(end, ..)| end);

@@ -13,8 +13,9 @@ fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// O02, X02, A30: a log of commits of one, two, one and three events, of which each line is whole or filled with zeros, in
-/// every combination, or of which any lines in a row are missing. Where the record can be made, all readers show exactly its events; where it is damaged,
-/// they show what lies before the damage, name it, and start behind it where they read from the end.
+/// every combination, or of which any lines in a row are missing, also with a commit that was torn behind them. Where the
+/// record can be made, all readers show exactly its events; where it is damaged, they show what lies before the damage, name
+/// it, and start behind it where they read from the end.
 #[tokio::test]
 async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -22,7 +23,7 @@ async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
     let mut head = Seq::new(1);
-    for count in [2, 1, 3] {
+    for count in [2, 1, 3, 2] {
         let events = (0..count).map(|n| NewEvent::user_message(format!("{n} of {count}"))).collect();
         head = store.append(&effects, id, head, events).await.unwrap().last;
     }
@@ -30,8 +31,9 @@ async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
     drop(store);
     let log = folder_of(folder.path(), id).join("events.jsonl");
     let _ = fs::remove_file(log.with_file_name("session.json"));
-    let whole = lines(&fs::read(&log).unwrap());
-    assert_eq!((whole.len(), events.len()), (7, 7));
+    let mut whole = lines(&fs::read(&log).unwrap());
+    assert_eq!((whole.len(), events.len()), (9, 9));
+    let torn_commit = whole.split_off(7).swap_remove(0);
     let zeros = |line: &Vec<u8>| line.iter().map(|byte| if *byte == b'\n' { b'\n' } else { 0 }).collect();
     let zeroed = (1..1 << 7).map(|case: u32| {
         let each =
@@ -42,7 +44,12 @@ async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
     let missing =
         runs.map(|(from, to)| (format!("{from}..{to} missing"), [&whole[..from], &whole[to..]].concat()));
     let (mut torn, mut damaged) = (0, 0);
-    for (context, bytes) in zeroed.chain(missing) {
+    let cases: Vec<_> = zeroed.chain(missing).collect();
+    let followed = cases.iter().map(|(context, lines)| {
+        let lines = lines.iter().chain([&torn_commit]).cloned().collect();
+        (format!("{context}, and a torn commit"), lines)
+    });
+    for (context, bytes) in cases.iter().cloned().chain(followed) {
         let bytes = bytes.concat();
         fs::write(&log, &bytes).unwrap();
         let store = hasty(folder.path()).await;

@@ -312,6 +312,31 @@ async fn a20_a28_a30_an_edit_is_kept_and_imported() {
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
 }
 
+/// A20, A30: a file that is gone is made anew with every message, also where few messages hold more than is read at a time.
+#[tokio::test]
+async fn a20_a30_a_few_long_messages_are_all_in_it() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let mut session = home(&store, &effects).await;
+    let long = |n: usize| format!("{n} {}", "x".repeat(100_000));
+    for n in 0..30 {
+        let message = vec![NewEvent::user_message(long(n))];
+        session = store.append(&effects, session.id, session.head, message).await.unwrap().session;
+    }
+    settle(&store).await;
+    drop(store);
+    fs::remove_file(folder(root).join("session.md")).unwrap();
+    let store = hasty(root).await;
+    let last = vec![NewEvent::user_message("last")];
+    store.append(&effects, session.id, session.head, last).await.unwrap();
+    settle(&store).await;
+    let texts: Vec<_> = messages(&text(root)).into_iter().map(|(_, text)| text).collect();
+    let expected: Vec<_> = (0..30).map(long).chain(["last".to_owned()]).collect();
+    assert!(texts == expected, "{} messages", texts.len());
+}
+
 /// A20, A30: what is not of the grammar is kept, and never an empty conversation; what is of a newer version is left
 /// alone.
 #[tokio::test]
