@@ -101,6 +101,33 @@ fn o10_o13_cancelling_a_wake_leaves_a_retry_alone() {
     assert_eq!((now.attempts, now.ready_at, now.status), (1, Some(Timestamp::MAX), before.status));
 }
 
+/// O13: a run that ends well takes back the failure before it and the count of attempts, and speaks of them only where there
+/// was one.
+#[test]
+fn o13_a_run_that_ends_well_takes_the_failure_before_it_back() {
+    let mut driver = Driver::created();
+    driver.prompt();
+    end(&mut driver);
+    let last = driver.log.last().unwrap().to_json();
+    assert!(!last.contains("attempts") && !last.contains("failure"), "{last}");
+    driver.prompt();
+    let failure = Failure::new(Reason::RunError, "x");
+    driver.run_trigger(Trigger::EndRun(RunEnd::retry(failure, Timestamp::UNIX_EPOCH, 3))).unwrap();
+    assert_eq!((driver.now().attempts, driver.now().failure.is_some()), (1, true));
+    let begin = driver.seal().trigger(Trigger::BeginRun(driver.lease_request()));
+    driver.commit(begin).unwrap();
+    end(&mut driver);
+    assert_eq!((driver.now().attempts, driver.now().failure.clone()), (0, None));
+}
+
+/// N17: a patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.
+#[test]
+fn n17_a_patch_that_changes_something_is_not_empty() {
+    assert!(Patch::new().is_empty());
+    assert!(!Patch::new().title(Title::by_user("x")).is_empty());
+    assert!(!Patch::new().keep(Keep::Everything).is_empty());
+}
+
 /// O22: a span is begun once and ended once.
 #[test]
 fn o22_spans_are_begun_and_ended_once() {
