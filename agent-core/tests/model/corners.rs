@@ -120,6 +120,19 @@ fn o13_a_run_that_ends_well_takes_the_failure_before_it_back() {
     assert_eq!((driver.now().attempts, driver.now().failure.clone()), (0, None));
 }
 
+/// A02: a workspace comes back from its JSON with its settings, and speaks of none where there are none.
+#[test]
+fn a02_a_workspace_comes_back_from_its_json() {
+    let effects = Effects::default();
+    let bare = Workspace::new(WorkspaceId::DEFAULT, "n", effects.new_session_id(), effects.now());
+    let set = bare.clone().with_setting("x", json("1e400"));
+    for (workspace, speaks) in [(bare, false), (set, true)] {
+        let text = workspace.to_json();
+        assert_eq!(text.contains("settings"), speaks, "{text}");
+        assert_eq!(Workspace::from_json(&text).unwrap(), workspace);
+    }
+}
+
 /// N17: a patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.
 #[test]
 fn n17_a_patch_that_changes_something_is_not_empty() {
