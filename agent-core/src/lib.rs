@@ -19,6 +19,7 @@ mod in_memory;
 mod json;
 pub mod maintenance;
 mod manager;
+mod open_state;
 pub mod page;
 mod planted;
 pub mod registry;
@@ -45,6 +46,7 @@ pub use in_memory::MemoryStore;
 pub use json::{RawFields, RawJson};
 pub use maintenance::{Finding, FindingKind, Gap, Salvaged, Verification};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
+pub use open_state::{OpenState, Operating};
 pub use page::{Cursor, Damaged, Page};
 #[doc(hidden)]
 pub use planted::planted;

@@ -33,6 +33,42 @@ impl Storage {
     ) -> Self {
         Self { workspaces, sessions, bindings }
     }
+
+    /// Closes the backends of the three stores, each once: finishes the writes that have begun, and gives back threads,
+    /// files, connections and the locks of leases. That ends them for all of their tenants and clones: later calls fail
+    /// with `Unavailable`. Without it, dropping the last clone of each store does as much as it can.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{ErrorKind, MemoryStore, SessionQuery, Storage};
+    ///
+    /// let storage = Storage::from(MemoryStore::new());
+    /// storage.close().await?;
+    /// let error = storage.sessions.list(SessionQuery::new()).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the stores are open, closing or closed; call it again to close them all.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a store; the others are closed all the same.
+    pub async fn close(&self) -> Result<()> {
+        let sessions = Arc::as_ptr(&self.sessions).cast::<()>();
+        let workspaces = Arc::as_ptr(&self.workspaces).cast::<()>();
+        let bindings = Arc::as_ptr(&self.bindings).cast::<()>();
+        let mut closed = self.sessions.close().await;
+        if workspaces != sessions {
+            closed = closed.and(self.workspaces.close().await);
+        }
+        if bindings != sessions && bindings != workspaces {
+            closed = closed.and(self.bindings.close().await);
+        }
+        closed
+    }
 }
 
 impl<S: WorkspaceStore + SessionStore + BindingStore> From<Arc<S>> for Storage {
@@ -60,4 +96,9 @@ pub trait Tenants: Debug + Send + Sync + 'static {
     ///
     /// As for [`SessionStore`](crate::session::SessionStore#errors).
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>>;
+    /// Closes the backend of this store, as [`SessionStore::close`](crate::session::SessionStore::close) does. As provided
+    /// it does nothing.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
 }

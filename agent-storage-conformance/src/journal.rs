@@ -226,6 +226,10 @@ impl SessionStore for Recorded {
         let what = format!("wait for session {} past {seen}", short(id));
         self.call(what, self.inner.sessions.changed(id, seen), ToString::to_string).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.call("close the store".to_owned(), self.inner.sessions.close(), ok).await
+    }
 }
 
 fn cursor(there: bool) -> &'static str {
@@ -288,6 +292,10 @@ impl WorkspaceStore for Recorded {
         let what = format!("save the configuration of workspace {} (expect {})", short(id), expect(&wanted));
         self.call(what, self.inner.workspaces.save_config(id, text, wanted), ok).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.call("close the store".to_owned(), self.inner.workspaces.close(), ok).await
+    }
 }
 
 #[async_trait]
@@ -323,5 +331,9 @@ impl BindingStore for Recorded {
             page_of(page, |binding| format!("{:.20?}", binding.device.as_str()))
         })
         .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.call("close the store".to_owned(), self.inner.bindings.close(), ok).await
     }
 }

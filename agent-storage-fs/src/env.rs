@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{Effects, Error, ErrorKind, Result, planted};
+use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned};
@@ -32,11 +32,14 @@ pub(crate) struct Env {
     swept: Mutex<HashSet<PathBuf>>,
     /// Whether locks were seen to work.
     probed: AtomicBool,
+    /// Whether the store is open, and what it is at work on.
+    pub(crate) open: OpenState,
 }
 
 impl Env {
     pub(crate) fn new(config: FsConfig) -> Self {
         Self {
+            open: OpenState::new(format!("the store {}", config.root.display())),
             root: config.root,
             io: config.io,
             effects: config.effects,

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId, WriteOutcome};
+use agent_core::{Error, ErrorKind, OpenState, Result, SessionId, WorkspaceId, WriteOutcome};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -35,6 +35,19 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Error::new(ErrorKind::Poisoned, "the file store failed unexpectedly; open it again")
             .with_outcome(WriteOutcome::Unknown)
     })
+}
+
+/// The same for work on a store, which is refused once the store is closed.
+pub(crate) async fn working<T: Send + 'static>(
+    open: &OpenState,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let open = open.clone();
+    blocking(move || {
+        let _working = open.begin()?;
+        work()
+    })
+    .await?
 }
 
 /// What a write is behind the gate of.
@@ -81,13 +94,13 @@ where
     let mut pause = PAUSE;
     loop {
         let attempt = work.clone();
-        let (back, outcome) = blocking(move || {
-            let outcome = persist(|| attempt(&mut guard));
-            (guard, outcome)
+        let (back, attempted) = working(&env.open, move || {
+            let attempted = persist(|| attempt(&mut guard))?;
+            Ok((guard, attempted))
         })
         .await?;
         guard = back;
-        if let Attempt::Done(done) = outcome? {
+        if let Attempt::Done(done) = attempted {
             return Ok(done);
         }
         if Instant::now() >= deadline {

@@ -22,7 +22,7 @@ use crate::error::failed;
 use crate::io::Kind;
 use crate::layout::{Layout, id_of};
 use crate::lock::Attempt;
-use crate::shell::{Gated, blocking, exclusively, observed};
+use crate::shell::{Gated, blocking, exclusively, observed, working};
 use crate::tenant::{Cell, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::{bindings, listing, purge, reading, sessions, workspaces};
@@ -34,8 +34,9 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Keeps workspaces, sessions and bindings as files, for one tenant. Clones share what they know; other handles on
 /// the same directory, in this process or another, behave like this one.
 ///
-/// Needs a tokio runtime with time enabled. When the last clone is dropped, the leases that were taken through it
-/// count as those of a dead holder.
+/// Needs a tokio runtime with time enabled. [`close`](Self::close) brings what is derived up to date and gives back locks;
+/// the leases that were taken through the store count then as those of a dead holder. If it was not called, dropping the
+/// last clone does the same, and blocks the thread that drops for as long as that takes.
 #[derive(Clone, Debug)]
 pub struct FsStore {
     shared: Arc<Shared>,
@@ -74,13 +75,13 @@ impl FsStore {
             std::path::absolute(&config.root).map_err(|e| failed("use the folder", &config.root, e))?;
         let env = Arc::new(Env::new(config));
         let looked = env.clone();
-        blocking(move || match looked.io.stat(&looked.root) {
+        working(&env.open, move || match looked.io.stat(&looked.root) {
             Ok(stat) if stat.kind == Kind::Folder => Ok(()),
             Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(failed("use the folder", &looked.root, error)),
         })
-        .await??;
+        .await?;
         let shared = Arc::new(Shared { env, tenants: Mutex::default() });
         Ok(Self::of(shared, &TenantId::default()))
     }
@@ -173,20 +174,51 @@ impl FsStore {
         observed(span, work).await
     }
 
+    /// Closes the store for all of its tenants and clones: finishes the writes that have begun, brings `session.md` and
+    /// `session.json` up to date, and gives back locks and open files. Calls after it fail with `Unavailable`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let store = agent_storage_fs::FsStore::open(folder.path()).await?;
+    /// store.close().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the store is closed all the same; call it again to wait for the end.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the runtime is shutting down.
+    pub async fn close(&self) -> Result<()> {
+        let span = info_span!("store.close", store = "fs", outcome = Empty);
+        let work = async {
+            let tenants: Vec<_> = held(&self.shared.tenants).values().cloned().collect();
+            blocking(move || tenants.iter().for_each(|tenant| tenant.close())).await
+        };
+        observed(span, self.shared.env.open.close(work)).await
+    }
+
     /// Runs a read of the core.
     async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tenant) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let tenant = self.tenant.clone();
-        blocking(move || work(&tenant)).await?
+        working(&self.shared.env.open, move || work(&tenant)).await
     }
 
     fn cell(&self, id: SessionId) -> Arc<Cell> {
         let (cell, gone) = self.tenant.cell(id);
         if !gone.is_empty() {
-            // Closing a session may write its snapshot.
-            tokio::task::spawn_blocking(move || drop(gone));
+            // Closing a session may write its snapshot, and closing the store waits for that.
+            let working = self.shared.env.open.begin();
+            tokio::task::spawn_blocking(move || {
+                drop(gone);
+                drop(working);
+            });
         }
         cell
     }
@@ -198,7 +230,7 @@ impl FsStore {
         work: impl FnOnce(&Tenant, &Cell) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (tenant, cell) = (self.tenant.clone(), self.cell(id));
-        blocking(move || work(&tenant, &cell)).await?
+        working(&self.shared.env.open, move || work(&tenant, &cell)).await
     }
 
     /// Runs a write of the core that concerns one session.
@@ -354,6 +386,10 @@ impl SessionStore for FsStore {
         };
         observed(span, work).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -400,6 +436,10 @@ impl WorkspaceStore for FsStore {
         let work = move |tenant: &Tenant| workspaces::save_config(tenant, id, text.as_deref(), expect);
         observed(span, self.write_workspace(id, work)).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -437,6 +477,10 @@ impl BindingStore for FsStore {
         let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
         observed(span, self.look(move |tenant| bindings::list(tenant, &query))).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -448,8 +492,13 @@ impl Tenants for FsStore {
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let env = self.shared.env.clone();
         let span = info_span!("store.list_tenants", store = "fs", outcome = Empty);
-        let work = async { blocking(move || list_tenants(&env, after.as_ref())).await? };
+        let open = env.open.clone();
+        let work = working(&open, move || list_tenants(&env, after.as_ref()));
         observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 

@@ -160,10 +160,22 @@ impl Tenant {
     }
 }
 
+impl Tenant {
+    /// Brings up to date what is behind, and lets go of all sessions, with their files and locks.
+    pub(crate) fn close(&self) {
+        let cells = std::mem::take(&mut *held(&self.cells)).cells;
+        for (id, (cell, _)) in cells {
+            transcript::close(self, &cell, id);
+            // A caller that is not polled any more may hold the rest of it.
+            if let Ok(mut slot) = cell.slot.try_lock() {
+                *slot = Slot::default();
+            }
+        }
+    }
+}
+
 impl Drop for Tenant {
     fn drop(&mut self) {
-        let cells: Vec<_> =
-            held(&self.cells).cells.iter().map(|(id, (cell, _))| (*id, cell.clone())).collect();
-        transcript::close(self, cells.into_iter());
+        self.close();
     }
 }

@@ -326,6 +326,49 @@ async fn x03_a_lock_that_could_not_be_given_back_is_not_kept() {
     }
 }
 
+/// A store that was closed has brought its files up to date and given back its lease, at once, and refuses whatever comes
+/// through its clones and tenants.
+#[tokio::test]
+async fn a_closed_store_has_let_go_of_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsConfig::new(folder.path()).with_transcripts(true).open().await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let record = agent_core::Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    agent_core::WorkspaceStore::put(&store, record, Expect::Absent).await.unwrap();
+    let commit = Commit::seal(&effects, id, Seq::new(1))
+        .event(NewEvent::user_message("what was said last"))
+        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let done = store.commit(commit).await.unwrap();
+    let (clone, other) = (store.clone(), store.tenant(&"other".parse().unwrap()));
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.changed(id, done.last).await }
+    });
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+    let text = fs::read_to_string(folder_of(folder.path(), id).join("../../session.md")).unwrap();
+    assert!(text.contains("what was said last"));
+    let elsewhere = hasty(folder.path()).await;
+    assert!(elsewhere.pulse(id, done.epoch.unwrap()).await.unwrap().dead);
+    let late = Commit::seal(&effects, id, done.last).event(NewEvent::user_message("late"));
+    let errors = [
+        clone.commit(late).await.unwrap_err(),
+        SessionStore::load(&clone, id).await.unwrap_err(),
+        SessionStore::list(&other, agent_core::SessionQuery::new()).await.unwrap_err(),
+        agent_core::BindingStore::resolve(&other, &"laptop".parse().unwrap()).await.unwrap_err(),
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap().unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(
+            (error.kind(), error.write_outcome()),
+            (&ErrorKind::Unavailable, WriteOutcome::NotApplied)
+        );
+        assert!(error.to_string().ends_with("was closed; open it again"), "{error}");
+    }
+    assert_eq!(head(&elsewhere, id).await, done.last);
+}
+
 // --- what is left ----------------------------------------------------------------------------------------------------
 
 /// X04: no more sessions are kept open than may be.

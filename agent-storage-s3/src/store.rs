@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
-    Epoch, Event, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope, Seq,
-    Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants,
-    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Epoch, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision,
+    Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId,
+    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
@@ -31,6 +31,7 @@ pub struct S3Store {
     bucket: Arc<Bucket>,
     prefix: Arc<str>,
     tenant: Arc<Tenant>,
+    open: OpenState,
 }
 
 /// One tenant's part of a bucket.
@@ -47,26 +48,46 @@ impl S3Store {
         let work = async {
             let mut bucket = Bucket::new(&config)?;
             probe::probe(&mut bucket, config.prefix()).await?;
-            Ok(Self::on(Arc::new(bucket), config.prefix().into(), &TenantId::default()))
+            let open = OpenState::new(format!("the store {config}"));
+            Ok(Self::on(Arc::new(bucket), config.prefix().into(), &TenantId::default(), open))
         };
         observed(span, work).await
     }
 
-    fn on(bucket: Arc<Bucket>, prefix: Arc<str>, tenant: &TenantId) -> Self {
+    fn on(bucket: Arc<Bucket>, prefix: Arc<str>, tenant: &TenantId, open: OpenState) -> Self {
         let keys = Keys::new(&prefix, tenant);
         let tenant = Arc::new(Tenant { bucket: bucket.clone(), keys, heads: Heads::default() });
-        Self { bucket, prefix, tenant }
+        Self { bucket, prefix, tenant, open }
     }
 
     /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
     #[must_use]
     pub fn tenant(&self, tenant: &TenantId) -> Self {
-        Self::on(self.bucket.clone(), self.prefix.clone(), tenant)
+        Self::on(self.bucket.clone(), self.prefix.clone(), tenant, self.open.clone())
     }
 
     /// How many requests were sent since the store was opened, by it, its clones, and its other tenants.
     pub fn requests(&self) -> Requests {
         self.bucket.requests()
+    }
+
+    /// Closes the store for all of its tenants and clones: calls after it fail with `Unavailable`. What has begun goes on to
+    /// its end with its callers; connections are given back when the last clone is dropped.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub async fn close(&self) -> Result<()> {
+        self.open.close(async { Ok(()) }).await
+    }
+
+    /// Runs an operation on the open store.
+    async fn observed<T>(&self, span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let work = async {
+            self.open.check()?;
+            work.await
+        };
+        observed(span, work).await
     }
 }
 
@@ -96,13 +117,13 @@ impl SessionStore for S3Store {
             noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
             Ok(done)
         };
-        observed(span, work).await
+        self.observed(span, work).await
     }
 
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
-        observed(span, async { self.tenant.existing(id, until).await.map(|(_, record)| record) }).await
+        self.observed(span, async { self.tenant.existing(id, until).await.map(|(_, record)| record) }).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -114,27 +135,27 @@ impl SessionStore for S3Store {
             noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
             Ok(page)
         };
-        observed(span, work).await
+        self.observed(span, work).await
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
-        observed(span, self.tenant.list(&query)).await
+        self.observed(span, self.tenant.list(&query)).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "s3", session = %purge.session, outcome = Empty);
-        observed(span, self.tenant.purge(&purge)).await
+        self.observed(span, self.tenant.purge(&purge)).await
     }
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.beat", store = "s3", session = %id, outcome = Empty);
-        observed(span, self.tenant.beat(id, epoch)).await
+        self.observed(span, self.tenant.beat(id, epoch)).await
     }
 
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let span = info_span!("store.pulse", store = "s3", session = %id, outcome = Empty);
-        observed(span, self.tenant.pulse(id, epoch)).await
+        self.observed(span, self.tenant.pulse(id, epoch)).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -154,10 +175,15 @@ impl SessionStore for S3Store {
                 }
                 let known = || self.tenant.heads.get(id).is_some_and(|head| head.head.last > seen);
                 let _ = tokio::time::timeout(pause, told.wait_for(|_| known())).await;
+                self.open.check()?;
                 pause = (pause * 3 / 2).min(LOOK_MAX);
             }
         };
-        observed(span, work).await
+        self.observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -165,33 +191,33 @@ impl SessionStore for S3Store {
 impl WorkspaceStore for S3Store {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.load_workspace(id)).await
+        self.observed(span, self.tenant.load_workspace(id)).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
         let span =
             info_span!("store.put_workspace", store = "s3", workspace = %workspace.id, outcome = Empty);
-        observed(span, self.tenant.put_workspace(workspace, expect)).await
+        self.observed(span, self.tenant.put_workspace(workspace, expect)).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let span = info_span!("store.touch", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.touch_workspace(id, at)).await
+        self.observed(span, self.tenant.touch_workspace(id, at)).await
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
-        observed(span, self.tenant.list_workspaces(&query)).await
+        self.observed(span, self.tenant.list_workspaces(&query)).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let span = info_span!("store.delete_workspace", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.delete_workspace(id)).await
+        self.observed(span, self.tenant.delete_workspace(id)).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.load_config(id)).await
+        self.observed(span, self.tenant.load_config(id)).await
     }
 
     async fn save_config(
@@ -201,7 +227,11 @@ impl WorkspaceStore for S3Store {
         expect: Expect<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.save_config(id, text, expect)).await
+        self.observed(span, self.tenant.save_config(id, text, expect)).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -209,7 +239,7 @@ impl WorkspaceStore for S3Store {
 impl BindingStore for S3Store {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let span = info_span!("store.resolve", store = "s3", outcome = Empty);
-        observed(span, self.tenant.resolve(device)).await
+        self.observed(span, self.tenant.resolve(device)).await
     }
 
     async fn bind(
@@ -219,22 +249,26 @@ impl BindingStore for S3Store {
         expect: Expect<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let span = info_span!("store.bind", store = "s3", workspace = %to, outcome = Empty);
-        observed(span, self.tenant.bind(device, to, expect)).await
+        self.observed(span, self.tenant.bind(device, to, expect)).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         let span = info_span!("store.unbind", store = "s3", outcome = Empty);
-        observed(span, self.tenant.unbind(device)).await
+        self.observed(span, self.tenant.unbind(device)).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "s3", workspace = %id, outcome = Empty);
-        observed(span, self.tenant.unbind_workspace(id)).await
+        self.observed(span, self.tenant.unbind_workspace(id)).await
     }
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
-        observed(span, self.tenant.list_bindings(&query)).await
+        self.observed(span, self.tenant.list_bindings(&query)).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -246,6 +280,10 @@ impl Tenants for S3Store {
 
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let span = info_span!("store.list_tenants", store = "s3", outcome = Empty);
-        observed(span, listing::tenants(&self.bucket, &self.prefix, after.as_ref())).await
+        self.observed(span, listing::tenants(&self.bucket, &self.prefix, after.as_ref())).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use agent_core::{Error, ErrorKind, Result};
 use rusqlite::OpenFlags;
@@ -10,17 +9,14 @@ use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
 use crate::error::{failed, gone};
+use crate::threads::Threads;
 use crate::{place, schema};
 
 /// Copies the file to `to`, on a thread of its own.
-pub(crate) async fn back_up(config: &SqliteConfig, to: PathBuf) -> Result<()> {
+pub(crate) async fn back_up(config: &SqliteConfig, threads: &Threads, to: PathBuf) -> Result<()> {
     let (done, result) = oneshot::channel();
     let config = config.clone();
-    let run = move || drop(done.send(copy(&config, &to)));
-    thread::Builder::new().name("agent-sqlite-backup".to_owned()).spawn(run).map_err(|source| {
-        Error::new(ErrorKind::Unavailable, "the system gives no thread to back up with; try again")
-            .with_source(source)
-    })?;
+    threads.spawn("agent-sqlite-backup", "back up with", move || drop(done.send(copy(&config, &to))))?;
     result.await.map_err(|_| gone())?
 }
 

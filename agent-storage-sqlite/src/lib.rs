@@ -11,7 +11,7 @@
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
 //! let session = SessionStoreExt::create(&store, &effects, new).await?;
 //! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
-//! drop(store);
+//! store.close().await?;
 //!
 //! // Another process, another day.
 //! let store = SqliteStore::open(&path).await?;
@@ -38,8 +38,8 @@
 //! # The file
 //!
 //! Readable with the `sqlite3` program, through the views `v_sessions`, `v_messages` and `v_runs`; while the store is
-//! open it has `-wal` and `-shm` files beside it, which belong to it. [`SqliteStore::backup`] copies it while writes
-//! go on. Made with mode 0600.
+//! open it has `-wal` and `-shm` files beside it, which belong to it. [`SqliteStore::close`] moves what they hold into the
+//! file and removes them; [`SqliteStore::backup`] copies the file while writes go on. Made with mode 0600.
 
 mod backup;
 mod bindings;
@@ -58,6 +58,7 @@ mod schema;
 mod session_rows;
 mod sessions;
 mod store;
+mod threads;
 mod wait;
 mod workspaces;
 mod writer;

@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
-use std::thread;
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, OpenState, Result};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -18,13 +17,14 @@ use crate::config::SqliteConfig;
 use crate::error::{Fault, Step, failed, gone};
 use crate::schema;
 use crate::sessions::Key;
+use crate::threads::Threads;
 
 /// For how long what was written or read counts as being in memory, and for how many sessions that is remembered.
 const WARM: Duration = Duration::from_secs(60);
 const WARM_SESSIONS: usize = 1024;
 
 /// A read, and the answer to whoever asked for it.
-type Job = Box<dyn FnOnce(&Connection, Seat) + Send>;
+type Job = Box<dyn FnOnce(rusqlite::Result<&Connection>, Seat) + Send>;
 
 /// Pages that are in memory after they were used: those of a session, or those of a tenant's lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +36,8 @@ pub(crate) enum Warm {
 /// The way to one of the threads, which ends when this is dropped.
 type Reader = mpsc::Sender<(Job, Seat)>;
 
-type Idle = Mutex<Vec<Reader>>;
+/// `None` once the store is closed.
+type Idle = Mutex<Option<Vec<Reader>>>;
 
 /// The place of a thread that reads. Dropped instead of given back it ends the thread.
 struct Seat {
@@ -47,8 +48,10 @@ struct Seat {
 
 impl Seat {
     fn give_back(self) {
-        if let Some(idle) = self.idle.upgrade() {
-            idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.reader);
+        if let Some(idle) = self.idle.upgrade()
+            && let Some(idle) = &mut *idle.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            idle.push(self.reader);
         }
     }
 }
@@ -62,17 +65,30 @@ pub(crate) struct Readers {
     permits: Arc<Semaphore>,
     /// Those that do nothing, the one that read last at the end: its page cache is the warmest.
     idle: Arc<Idle>,
+    threads: Threads,
+    open: OpenState,
 }
 
 impl Readers {
-    pub(crate) fn new(config: &SqliteConfig) -> Self {
+    pub(crate) fn new(config: &SqliteConfig, open: OpenState) -> Self {
         Self {
             config: config.clone(),
             at_once: Arc::default(),
             warm: Mutex::default(),
             permits: Arc::new(Semaphore::new(config.readers)),
-            idle: Arc::default(),
+            idle: Arc::new(Mutex::new(Some(Vec::new()))),
+            threads: Threads::default(),
+            open,
         }
+    }
+
+    /// Starts no more reads, ends the threads when they have read what they are at, and waits for that. May block for as
+    /// long as it takes.
+    pub(crate) fn end(&self) {
+        self.permits.close();
+        drop(self.idle.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.threads.join();
+        drop(self.at_once.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Notes that pages were written or read a moment ago.
@@ -112,23 +128,31 @@ impl Readers {
         doing: &'static str,
         work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
     ) -> Result<T> {
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| gone())?;
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let reader = match idle {
-            Some(reader) => reader,
-            None => self.start().await?,
+        self.open.check()?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| self.gone())?;
+        let idle = match &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(idle) => idle.pop(),
+            None => return Err(self.gone()),
+        };
+        let (reader, new) = match idle {
+            Some(reader) => (reader, None),
+            None => {
+                let (reader, jobs) = mpsc::channel();
+                (reader, Some(jobs))
+            }
         };
         let seat = Seat { reader: reader.clone(), idle: Arc::downgrade(&self.idle), _permit: permit };
         let (reply, answer) = oneshot::channel();
-        let job = move |conn: &Connection, seat: Seat| {
-            let done = match work(conn) {
+        let job = move |conn: rusqlite::Result<&Connection>, seat: Seat| {
+            let done = match conn.map(work) {
+                Err(error) => Err(failed("open the file to read", error)),
                 // One on which SQLite failed is closed.
-                Err(Fault::Sql(error)) => Err(failed(doing, error)),
-                Err(Fault::Refused(error)) => {
+                Ok(Err(Fault::Sql(error))) => Err(failed(doing, error)),
+                Ok(Err(Fault::Refused(error))) => {
                     seat.give_back();
                     Err(error)
                 }
-                Ok(done) => {
+                Ok(Ok(done)) => {
                     seat.give_back();
                     Ok(done)
                 }
@@ -136,33 +160,40 @@ impl Readers {
             // Nobody is left to be told where the caller was dropped.
             let _ = reply.send(done);
         };
-        reader.send((Box::new(job), seat)).map_err(|_| gone())?;
+        reader.send((Box::new(job), seat)).map_err(|_| self.gone())?;
+        // Only the thread keeps itself waiting for more, also where this caller is never polled again.
         drop(reader);
-        answer.await.map_err(|_| gone())?
+        if let Some(jobs) = new {
+            self.start(jobs)?;
+        }
+        answer.await.map_err(|_| self.gone())?
     }
 
-    /// Starts another thread, with a connection.
-    async fn start(&self) -> Result<Reader> {
-        let (reader, jobs) = mpsc::channel::<(Job, Seat)>();
-        let (ready, opened) = oneshot::channel();
+    /// Starts another thread, with a connection, for the job that waits and those after it.
+    fn start(&self, jobs: mpsc::Receiver<(Job, Seat)>) -> Result<()> {
         let (config, at_once) = (self.config.clone(), self.at_once.clone());
-        let run = move || match schema::reader(&config) {
-            Ok(conn) => {
+        self.threads.spawn("agent-sqlite-reader", "read with", move || {
+            let opened = schema::reader(&config);
+            if opened.is_ok() {
                 open_at_once(&config, &at_once);
-                let _ = ready.send(Ok(()));
-                while let Ok((job, seat)) = jobs.recv() {
-                    job(&conn, seat);
+            }
+            match opened {
+                Ok(conn) => {
+                    while let Ok((job, seat)) = jobs.recv() {
+                        job(Ok(&conn), seat);
+                    }
+                }
+                Err(error) => {
+                    if let Ok((job, seat)) = jobs.recv() {
+                        job(Err(error), seat);
+                    }
                 }
             }
-            Err(error) => drop(ready.send(Err(error))),
-        };
-        thread::Builder::new().name("agent-sqlite-reader".to_owned()).spawn(run).map_err(|source| {
-            Error::new(ErrorKind::Unavailable, "the system gives no thread to read with; try again")
-                .with_source(source)
-        })?;
-        let opened = opened.await.map_err(|_| gone())?;
-        opened.map_err(|error| failed("open the file to read", error))?;
-        Ok(reader)
+        })
+    }
+
+    fn gone(&self) -> Error {
+        self.open.check().err().unwrap_or_else(gone)
     }
 }
 

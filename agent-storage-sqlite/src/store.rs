@@ -1,16 +1,18 @@
 //! The store: the three traits, each method thin over a read on one of the threads that read, or a request to the writer.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Durability, Epoch, ErrorKind, Event, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result,
-    Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, TenantId,
-    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Durability, Epoch, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged,
+    ReadEvents, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary,
+    Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+    async_trait,
 };
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
@@ -21,6 +23,7 @@ use crate::listing::Listed;
 use crate::readers::{Readers, Warm};
 use crate::reading::Found;
 use crate::request::{Answer, Request};
+use crate::threads::Threads;
 use crate::writer::Sender;
 use crate::{backup, bindings, listing, place, reading, workspaces};
 
@@ -35,8 +38,9 @@ const AT_ONCE_BYTES: usize = 256 << 10;
 /// Keeps workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections; other
 /// handles on the same file, in this process or another, behave like this one.
 ///
-/// Writes go through one thread, which finishes what it was given also where the caller is dropped, and ends with the
-/// last clone; a lease that it took counts then as that of a dead holder. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
+/// Writes go through one thread, which finishes what it was given also where the caller is dropped. [`close`](Self::close)
+/// ends it; a lease that it took counts then as that of a dead holder. If it was not called, dropping the last clone does
+/// the same, and blocks the thread that drops for as long as that takes. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -49,6 +53,27 @@ struct Shared {
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,
+    open: OpenState,
+    backups: Threads,
+    /// Locked while the threads are waited for.
+    ending: Mutex<()>,
+}
+
+impl Shared {
+    /// Ends all threads, the one that writes last, so that the last connection that closes is one that can end the log.
+    /// May block for as long as what was begun takes.
+    fn end(&self) {
+        let _ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.backups.join();
+        self.readers.end();
+        self.writer.end();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl SqliteStore {
@@ -66,9 +91,11 @@ impl SqliteStore {
         config.path = std::path::absolute(&config.path)
             .map_err(|error| place::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
-        let writer = Sender::start(config.clone(), heads.clone()).await?;
-        let readers = Readers::new(&config);
-        let shared = Arc::new(Shared { config, readers, writer, heads });
+        let open = OpenState::new(format!("the store {}", config.path.display()));
+        let writer = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        let readers = Readers::new(&config, open.clone());
+        let (backups, ending) = (Threads::default(), Mutex::default());
+        let shared = Arc::new(Shared { config, readers, writer, heads, open, backups, ending });
         Ok(Self { shared, tenant: TenantId::default().as_str().into() })
     }
 
@@ -91,7 +118,11 @@ impl SqliteStore {
     /// `InvalidInput` where `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<()> {
         let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
-        observed(span, backup::back_up(&self.shared.config, to.into())).await
+        let work = async {
+            self.shared.open.check()?;
+            backup::back_up(&self.shared.config, &self.shared.backups, to.into()).await
+        };
+        observed(span, work).await
     }
 
     /// Makes all session records, lists and labels of all tenants anew from the logs, and returns how many. A record
@@ -103,6 +134,42 @@ impl SqliteStore {
     pub async fn rebuild(&self) -> Result<u64> {
         let span = info_span!("store.rebuild", store = "sqlite", outcome = Empty);
         observed(span, async { count(&self.ask(Request::Rebuild).await?) }).await
+    }
+
+    /// Closes the store for all of its tenants and clones: finishes the writes that have begun, ends the threads, and
+    /// closes the file. On return this process holds neither the file nor a lock beside it, and `-wal` and `-shm` are gone
+    /// unless somebody else has the file open: it can be copied as it is. Calls after it fail with `Unavailable`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// let store = agent_storage_sqlite::SqliteStore::open(&path).await?;
+    /// store.close().await?;
+    /// std::fs::copy(&path, folder.path().join("copy.db")).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the store is closed all the same; call it again to wait for the end.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the system gives no thread to wait on.
+    pub async fn close(&self) -> Result<()> {
+        let span = info_span!("store.close", store = "sqlite", outcome = Empty);
+        let work = async {
+            let (done, ended) = oneshot::channel();
+            let shared = self.shared.clone();
+            Threads::default().spawn("agent-sqlite-close", "close the store with", move || {
+                shared.end();
+                drop(shared);
+                let _ = done.send(());
+            })?;
+            ended.await.map_err(|_| gone())
+        };
+        observed(span, self.shared.open.close(work)).await
     }
 
     async fn ask(&self, request: Request) -> Result<Answer> {
@@ -369,6 +436,10 @@ impl SessionStore for SqliteStore {
         };
         observed(span, work).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -432,6 +503,10 @@ impl WorkspaceStore for SqliteStore {
         let span = info_span!("store.save_config", store = "sqlite", workspace = %id, outcome = Empty);
         observed(span, async { self.ask(Request::SaveConfig(id, text, expect)).await.map(drop) }).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -485,6 +560,10 @@ impl BindingStore for SqliteStore {
         };
         observed(span, work).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
@@ -500,5 +579,9 @@ impl Tenants for SqliteStore {
             self.read_rows("list tenants", move |conn| listing::tenants(conn, &after)).await.map(Page::new)
         };
         observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }

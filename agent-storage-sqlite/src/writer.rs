@@ -5,10 +5,10 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::thread;
+use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result, WriteOutcome, planted};
-use rusqlite::Connection;
+use agent_core::{Error, OpenState, Result, WriteOutcome, planted};
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
@@ -19,6 +19,7 @@ use crate::request::{Answer, Request, Task};
 use crate::rows::{execute, first_number};
 use crate::schema;
 use crate::sessions::Known;
+use crate::threads::Threads;
 use crate::wait::Wait;
 
 /// The most requests, and about the most bytes, of one transaction.
@@ -29,16 +30,31 @@ const KNOWN: usize = 256;
 /// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
 const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
+/// For how long closing looks whether the log is gone, which it is not while others have the file open.
+const CLOSING: Duration = Duration::from_millis(20);
 
-/// The way to the writer. When the last one is dropped, the thread finishes what waits, and ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Sender(mpsc::Sender<Task>);
+/// What comes to the writer.
+#[derive(Debug)]
+enum Message {
+    Task(Task),
+    /// The store is closed.
+    End,
+}
+
+/// The way to the writer. When it is dropped, the thread finishes what waits, and ends.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    messages: mpsc::Sender<Message>,
+    thread: Threads,
+    open: OpenState,
+}
 
 impl Sender {
     /// Opens the file and starts the thread that writes to it.
-    pub(crate) async fn start(config: SqliteConfig, heads: Arc<Heads>) -> Result<Self> {
-        let (sender, tasks) = mpsc::channel();
+    pub(crate) async fn start(config: SqliteConfig, heads: Arc<Heads>, open: OpenState) -> Result<Self> {
+        let (messages, received) = mpsc::channel();
         let (ready, opened) = oneshot::channel();
+        let state = open.clone();
         let run = move || match schema::open(&config) {
             Ok(conn) => {
                 let writer = Writer {
@@ -50,26 +66,38 @@ impl Sender {
                     version: None,
                     config,
                     transactions: 0,
+                    open: state,
                 };
                 if ready.send(Ok(())).is_ok() {
-                    writer.run(&tasks);
+                    writer.run(&received);
                 }
             }
             Err(error) => drop(ready.send(Err(error))),
         };
-        thread::Builder::new().name("agent-sqlite-writer".to_owned()).spawn(run).map_err(|source| {
-            Error::new(ErrorKind::Unavailable, "the system gives no thread to write with; try again")
-                .with_source(source)
-        })?;
+        let thread = Threads::default();
+        thread.spawn("agent-sqlite-writer", "write with", run)?;
         opened.await.map_err(|_| gone())??;
-        Ok(Self(sender))
+        Ok(Self { messages, thread, open })
     }
 
     /// Has a request carried out, also where the caller is dropped meanwhile.
     pub(crate) async fn ask(&self, tenant: Arc<str>, request: Request) -> Result<Answer> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(Task { tenant, request, reply }).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.open.check()?;
+        let sent = self.messages.send(Message::Task(Task { tenant, request, reply }));
+        sent.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
+    fn gone(&self) -> Error {
+        self.open.check().err().map_or_else(gone, |closed| closed.with_outcome(WriteOutcome::Unknown))
+    }
+
+    /// Has the thread finish what waits, closes the file, and waits for that. May block for as long as it takes.
+    pub(crate) fn end(&self) {
+        // It has ended already where nobody receives this.
+        let _ = self.messages.send(Message::End);
+        self.thread.join();
     }
 }
 
@@ -91,6 +119,7 @@ struct Writer {
     /// SQLite's `data_version`: another number as soon as another connection has written.
     version: Option<i64>,
     transactions: u32,
+    open: OpenState,
 }
 
 /// Why a transaction failed as a whole.
@@ -107,17 +136,48 @@ impl Failure {
 }
 
 impl Writer {
-    fn run(mut self, tasks: &mpsc::Receiver<Task>) {
-        while let Ok(first) = tasks.recv() {
+    fn run(mut self, messages: &mpsc::Receiver<Message>) {
+        let mut ending = false;
+        while !ending && let Ok(Message::Task(first)) = messages.recv() {
             let mut bytes = first.request.size_bytes();
             let mut group = vec![first];
             while group.len() < GROUP && bytes < GROUP_BYTES {
-                let Ok(task) = tasks.try_recv() else { break };
-                bytes += task.request.size_bytes();
-                group.push(task);
+                match messages.try_recv() {
+                    Ok(Message::Task(task)) => {
+                        bytes += task.request.size_bytes();
+                        group.push(task);
+                    }
+                    Ok(Message::End) => {
+                        ending = true;
+                        break;
+                    }
+                    Err(_) => break,
+                }
             }
             self.group(group);
             self.shorten_log();
+        }
+        for message in messages.try_iter() {
+            if let (Message::Task(task), Err(closed)) = (message, self.open.check()) {
+                self.answer(task, Err(closed));
+            }
+        }
+        self.close();
+    }
+
+    /// Closes the file. The last connection that closes moves the write-ahead log into it and removes the log; if two
+    /// close at the same moment, each takes the other for the last one, and the log stays. So whoever finds it still
+    /// there closes once more.
+    fn close(mut self) {
+        drop(self.conn.take());
+        let mut wait = Wait::new(CLOSING, &self.config.effects);
+        while self.log.exists() && wait.pause() {
+            let again = schema::connect(&self.config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+                .and_then(|conn| first_number(&conn, "PRAGMA schema_version", []).map(drop));
+            if let Err(error) = again {
+                tracing::debug!(%error, "the write-ahead log stays");
+                break;
+            }
         }
     }
 

@@ -76,6 +76,10 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         let noted = OperationNoted::new(Operation::Configure).workspace(id);
         self.notes.around(noted, self.store.save_config(id, text, expect), |()| true).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
 }
 
 #[async_trait]
@@ -106,6 +110,10 @@ impl BindingStore for Audited<dyn BindingStore> {
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         self.store.list(query).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
     }
 }
 
@@ -166,6 +174,10 @@ impl SessionStore for Audited<dyn SessionStore> {
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.store.changed(id, seen).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
     }
 }
 

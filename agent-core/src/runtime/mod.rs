@@ -48,6 +48,9 @@ use crate::storage::Storage;
 use start::{Watched, watch_holder};
 use tools::Toolbox;
 
+/// How long runs may go on when the agent is closed.
+const CLOSING: Duration = Duration::from_secs(5);
+
 /// Models, plugins and a configuration on the stores of one tenant. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AgentRuntime {
@@ -220,6 +223,35 @@ impl AgentRuntime {
                 format!("{left} runs did not end; their sessions go on when their leases have expired"),
             )
         })
+    }
+
+    /// Ends the agent: [shuts down](Self::shutdown) with a grace of 5 seconds, then [closes](Storage::close) this tenant's
+    /// stores, and with them their backends for all tenants. On return no run goes on and nothing of this process holds the
+    /// stores' files.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use agent_core::{AgentBuilder, Config, EchoProvider, MemoryStore};
+    /// # let builder = AgentBuilder::new(Config::default()).with_llm(Arc::new(EchoProvider::new()));
+    /// let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let chat = agent.open(&"laptop".parse()?).await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// agent.close().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the agent starts no more runs; call it again to close the stores.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`shutdown`](Self::shutdown), after which the stores are closed all the same; those of the stores.
+    pub async fn close(&self) -> Result<()> {
+        let ended = self.shutdown(CLOSING).await;
+        let closed = self.storage.close().await;
+        ended.and(closed)
     }
 }
 

@@ -151,4 +151,8 @@ impl SessionStore for Hiding {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.store.changed(id, seen).await
     }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
 }

@@ -144,6 +144,18 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
+    /// Closes the backend of this store: for all of its tenants, clones and traits. Finishes the writes that have begun,
+    /// and gives back threads, files, connections and the locks of leases. Calls after it fail with `Unavailable`. Closing
+    /// again does nothing.
+    ///
+    /// As provided it does nothing, for a store that holds nothing of the kind.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the store is closing or closed; call it again to wait for the end.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Which sessions to list.

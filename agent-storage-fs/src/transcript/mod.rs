@@ -83,6 +83,8 @@ pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_c
 /// Brings the file up to date; says whether there is more to do.
 fn refresh(tenant: &Weak<Tenant>, cell: &Weak<Cell>, id: SessionId) -> bool {
     let (Some(tenant), Some(cell)) = (tenant.upgrade(), cell.upgrade()) else { return false };
+    // Closing does what is scheduled.
+    let Ok(_working) = tenant.env.open.begin() else { return false };
     held(&cell.transcript).scheduled = false;
     let again = bring_up_to_date(&tenant, &cell, id);
     held(&cell.transcript).scheduled |= again;
@@ -104,11 +106,9 @@ pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> b
     }
 }
 
-/// Brings up to date what is behind, when the store is closed.
-pub(crate) fn close(tenant: &Tenant, cells: impl Iterator<Item = (SessionId, Arc<Cell>)>) {
-    for (id, cell) in cells {
-        if std::mem::take(&mut held(&cell.transcript).scheduled) {
-            bring_up_to_date(tenant, &cell, id);
-        }
+/// Brings the file up to date if it is behind, when the store is closed.
+pub(crate) fn close(tenant: &Tenant, cell: &Cell, id: SessionId) {
+    if std::mem::take(&mut held(&cell.transcript).scheduled) {
+        bring_up_to_date(tenant, cell, id);
     }
 }

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use agent_core::{AgentBuilder, Config, EchoProvider};
-use agent_storage_fs::FsStore;
+use agent_storage_sqlite::SqliteStore;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = AgentBuilder::new(Config::default())
         .with_llm(Arc::new(EchoProvider::new()))
-        .with_storage(FsStore::open("target/quickstart").await?)
+        .with_storage(SqliteStore::open("target/quickstart.db").await?)
         .build()?;
     let chat = agent.open(&"laptop".parse()?).await?;
     let answer = chat.prompt("Hello").await?.finish().await?;
     println!("{} ({} messages so far)", answer.text, chat.refresh().await?.counts.messages());
+    agent.close().await?;
     Ok(())
 }

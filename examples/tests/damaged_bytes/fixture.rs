@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use agent_core::{
     Commit, DeviceId, Effects, Expect, LeaseRequest, NewEvent, NewSession, Patch, Purge, Reason, Result, Seq,
@@ -67,11 +66,9 @@ pub(crate) enum Guard {
 impl Fixture {
     pub(crate) async fn make(kind: Kind, folder: &Path) -> Self {
         let effects = Effects::default();
-        let names = fill(&kind.open(folder).await.unwrap(), &effects).await;
-        // A store's threads end a moment after it is dropped; the last one moves the log into the database, and removes it.
-        while folder.join("store.db-wal").exists() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let storage = kind.open(folder).await.unwrap();
+        let names = fill(&storage, &effects).await;
+        storage.close().await.unwrap();
         let mut fixture = Self { folder: folder.to_owned(), names, kind, logs: Vec::new() };
         for path in crate::files(folder) {
             if path.file_name().is_some_and(|name| name == "events.jsonl") {

@@ -134,7 +134,8 @@ impl Chat {
                 _ = self.terminations.recv() => self.end = Some(143),
             }
         }
-        if let Err(error) = self.place.agent.shutdown(Duration::ZERO).await {
+        let ended = self.place.agent.shutdown(Duration::ZERO).await;
+        if let Err(error) = ended.and(self.place.agent.storage().close().await) {
             self.fail(&error);
         }
         self.end.unwrap_or(u8::from(self.failed))

@@ -58,6 +58,8 @@ impl Copy {
             bar.end();
             add(&mut report, done?, self.all_tenants.then_some(tenant));
         }
+        from.close().await?;
+        to.close().await?;
         let out = Out::new(args.json);
         out.result(&value(&report), &told_of(&report));
         if !out.is_json() {

@@ -140,7 +140,7 @@ pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
 
 async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
     let site = Site::open(args).await?;
-    match command {
+    let done = match command {
         Command::Workspace(command) => command.run(&site).await,
         Command::Session(command) => command.run(&site).await,
         Command::Area(command) => command.run(&site).await,
@@ -150,5 +150,7 @@ async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
         Command::Verify => verify::run(&site).await,
         Command::Rebuild => verify::rebuild(&site).await,
         Command::Copy(_) | Command::Completions { .. } => Ok(()),
-    }
+    };
+    let closed = site.storage.close().await;
+    done.and(closed.map_err(Failure::from))
 }
