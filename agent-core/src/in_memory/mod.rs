@@ -174,11 +174,13 @@ impl SessionStore for MemoryStore {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let purge = purge.sparing_forks(self).await?;
         let mut data = self.data();
         let log = data.sessions.get_mut(&purge.session).ok_or_else(|| no_session(purge.session))?;
         purge.check(&log.record)?;
         let before = log.events.len();
         log.events.retain(|event| event.seq <= purge.keep);
+        log.record = log.record.tombstone();
         Ok(Purged::new((before - log.events.len()) as u64))
     }
 
