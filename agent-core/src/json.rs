@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 
 /// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
 ///
-/// Numbers of any size, the order and repetition of keys, and escapes are preserved.
+/// Numbers of any size, the order and repetition of keys, and escapes are preserved. It is compact whichever way it was
+/// made, serde's included, so that it never holds a line break.
 ///
 /// ```
 /// use agent_core::RawJson;
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(json.get(), "{\"n\":123456789012345678901234567890.10}");
 /// # Ok::<(), agent_core::Error>(())
 /// ```
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
@@ -39,7 +40,7 @@ impl RawJson {
             Error::invalid("payload is not one JSON value").with_source(Fault::from(source))
         };
         let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
-        RawValue::from_string(compact(raw.get())).map(Self).map_err(not_json)
+        Self::compacted(raw.to_owned()).map_err(not_json)
     }
 
     /// The JSON of any serializable value.
@@ -49,7 +50,7 @@ impl RawJson {
     /// `InvalidInput` where the value has no JSON form (a map with keys that are not text, say).
     pub fn of(value: &impl Serialize) -> Result<Self> {
         serde_json::value::to_raw_value(value)
-            .map(|raw| Self(raw).compacted())
+            .and_then(Self::compacted)
             .map_err(|source| Error::invalid("value has no JSON form").with_source(Fault::from(source)))
     }
 
@@ -74,14 +75,19 @@ impl RawJson {
         })
     }
 
-    /// This value with white space outside strings removed; a value that was decoded from a stored line is compact
-    /// already and is returned as it is.
-    #[must_use]
-    pub fn compacted(self) -> Self {
-        if is_compact(self.get()) {
-            return self;
+    /// A value with white space outside strings removed; one that was decoded from a stored line is compact already.
+    fn compacted(raw: Box<RawValue>) -> serde_json::Result<Self> {
+        if is_compact(raw.get()) {
+            return Ok(Self(raw));
         }
-        RawValue::from_string(compact(self.get())).map_or(self, Self)
+        RawValue::from_string(compact(raw.get())).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Self::compacted(raw).map_err(serde::de::Error::custom)
     }
 }
 
@@ -320,7 +326,7 @@ impl<'de> Deserialize<'de> for RawFields {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields, A::Error> {
                 let mut fields = RawFields::new();
                 while let Some((key, value)) = map.next_entry::<Text<'de>, RawJson>()? {
-                    fields.push(&key.0, value.compacted());
+                    fields.push(&key.0, value);
                 }
                 Ok(fields)
             }
@@ -371,8 +377,12 @@ mod tests {
             ("[\"\\\\\", \" \"]", "[\"\\\\\",\" \"]"),
             ("{\"a\":\"b c\", \"d\" :1}", "{\"a\":\"b c\",\"d\":1}"),
         ] {
-            let stored = RawJson(RawValue::from_string(text.to_owned()).unwrap());
-            assert_eq!(stored.compacted().get(), compact, "{text}");
+            let stored: RawJson = serde_json::from_str(text).unwrap();
+            assert_eq!(stored.get(), compact, "{text}");
+            let held = RawJson::of(&[&RawValue::from_string(text.to_owned()).unwrap()]).unwrap();
+            assert_eq!(held.get(), format!("[{compact}]"), "{text}");
+            let fields: RawFields = serde_json::from_str(&format!("{{\n\"a\" :\t{text}}}")).unwrap();
+            assert_eq!(fields.get("a").unwrap().get(), compact, "{text}");
             assert_eq!(RawJson::parse(text).unwrap().get(), compact, "{text}");
         }
     }

@@ -7,9 +7,8 @@ use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::page::Page;
-use crate::retention::purge_unneeded;
 use crate::session::{
-    Actor, Commit, Expect, NewSession, Patch, Reason, Session, SessionState, SessionStoreExt, Trigger,
+    Actor, Commit, Expect, NewSession, Patch, Purge, Reason, Session, SessionState, SessionStoreExt, Trigger,
 };
 use crate::storage::Storage;
 use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStoreExt};
@@ -361,7 +360,10 @@ impl WorkspaceManager {
                 // Where somebody writes to it already, it is the deletion's to decide.
                 let deleted = self.storage.sessions.settle(delete).await;
                 let purged = match deleted {
-                    Ok(done) => purge_unneeded(&*self.storage.sessions, &done.session).await.map(drop),
+                    Ok(done) => {
+                        let purge = Purge::new(session.id, done.session.head);
+                        self.storage.sessions.purge(purge).await.map(drop)
+                    }
                     Err(left) => Err(left),
                 };
                 if let Err(left) = purged {

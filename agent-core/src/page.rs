@@ -168,9 +168,33 @@ impl FromStr for Cursor {
     }
 }
 
-/// A fingerprint of a query, by which a cursor knows it again: FNV-1a, 64 bits, over its debug form.
-pub(crate) fn fingerprint(query: &impl fmt::Debug) -> u64 {
-    format!("{query:?}").bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+/// A fingerprint of a query, by which a cursor knows it again: FNV-1a, 64 bits, over the kind of list and the fields that
+/// are set, as `<name> <length of the value>:<value>` each. Clients keep cursors, so this never changes; a field that is
+/// not set leaves it as it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// That of a query of a kind of list, in which nothing is set.
+    pub(crate) fn of(list: &str) -> Self {
+        Self(0xcbf2_9ce4_8422_2325).add(list)
+    }
+
+    /// The same with a field; none if that is not set.
+    pub(crate) fn field(self, name: &str, value: Option<impl AsRef<str>>) -> Self {
+        let Some(value) = value else { return self };
+        let value = value.as_ref();
+        self.add(&format!("\n{name} {}:{value}", value.len()))
+    }
+
+    pub(crate) const fn finish(self) -> u64 {
+        self.0
+    }
+
+    fn add(self, text: &str) -> Self {
+        Self(
+            text.bytes()
+                .fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)),
+        )
+    }
 }

@@ -1,8 +1,8 @@
 //! The lines of `events.jsonl`: how an event is framed, and how a log is walked in either direction.
 
-use std::io;
+use std::{fmt, io};
 
-use agent_core::{CommitId, Event, planted};
+use agent_core::{CommitId, Error, ErrorKind, Event, Result, SessionId, planted};
 use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
@@ -17,14 +17,36 @@ const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
-/// Appends a JSON object as a line that ends with the checksum of the bytes before it.
-pub(crate) fn frame(json: &str, out: &mut Vec<u8>) {
-    let body = json.strip_suffix('}').unwrap_or(json).as_bytes();
+/// Appends a JSON object, that of `what`, as a line that ends with the checksum of the bytes before it.
+///
+/// # Errors
+///
+/// `InvalidInput` if the JSON is not an object on one line: nobody could read it back.
+pub(crate) fn frame(what: &dyn fmt::Display, json: &str, out: &mut Vec<u8>) -> Result<()> {
+    let body = json.strip_suffix('}').filter(|body| memchr(b'\n', body.as_bytes()).is_none());
+    let Some(body) = body.map(str::as_bytes) else {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "{what} has no JSON on one line, and is not written; take payloads in as `RawJson`, which is compact"
+            ),
+        ));
+    };
     out.extend_from_slice(body);
     out.extend_from_slice(CRC_OPEN);
     out.extend_from_slice(format!("{:08x}", crc32c::crc32c(body)).as_bytes());
     out.extend_from_slice(CRC_CLOSE);
     out.push(b'\n');
+    Ok(())
+}
+
+/// The lines of a session's events.
+pub(crate) fn lines(session: SessionId, events: &[Event]) -> Result<Vec<u8>> {
+    let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
+    for event in events {
+        frame(&format_args!("event {} of session {session}", event.seq), &event.to_json(), &mut lines)?;
+    }
+    Ok(lines)
 }
 
 /// The JSON object of a line (without its line break) whose checksum is right.
@@ -224,6 +246,7 @@ impl<'a> Backward<'a> {
 mod tests {
     use super::*;
     use crate::io::{Io, OpenMode, RealIo};
+    use agent_core::WriteOutcome;
 
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Box<dyn IoFile>) {
         let folder = tempfile::tempdir().unwrap();
@@ -346,7 +369,7 @@ mod tests {
         for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
             let mut bytes = Vec::new();
             let json = EVENT.replace("\"n\":1,\"of\":1", &format!("\"n\":{n},\"of\":{of}"));
-            frame(&json, &mut bytes);
+            frame(&"a line", &json, &mut bytes).unwrap();
             let (_folder, file) = file(&bytes);
             let mut lines = Forward::new(&*file, 0, bytes.len() as u64);
             let line = lines.next().unwrap().unwrap();
@@ -354,11 +377,25 @@ mod tests {
         }
     }
 
+    /// N16: what nobody could read back is refused by name, before anything is written.
+    #[test]
+    fn json_that_is_not_one_line_is_refused() {
+        for json in ["{\"seq\":1,\n\"data\":{}}", "{\"seq\":1}\n", "", "[]"] {
+            let mut line = Vec::new();
+            let error = frame(&"event 1 of session x", json, &mut line).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.write_outcome()),
+                (&ErrorKind::InvalidInput, WriteOutcome::NotApplied)
+            );
+            assert!(error.to_string().contains("event 1 of session x") && line.is_empty(), "{error}");
+        }
+    }
+
     /// O02: a line whose bytes are not those that were written is no line.
     #[test]
     fn o02_every_flipped_bit_of_a_line_is_found() {
         let mut line = Vec::new();
-        frame(r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line);
+        frame(&"a line", r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
         assert_eq!(line.pop(), Some(b'\n'));
         assert_eq!(unframe(&line).unwrap(), r#"{"seq":1,"data":{"text":"hello"}}"#);
         for at in 0..line.len() {

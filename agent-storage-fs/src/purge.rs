@@ -44,17 +44,18 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     let env = &tenant.env;
     let Some(state) = open.refresh()? else { return Ok(None) };
     purge.check(&state.record)?;
-    let (record, purged) = (state.record.clone(), state.purged);
+    let (tombstone, purged) = (state.record.tombstone(), state.purged);
+    let is_buried = purged && *state.record == tombstone;
     let folder = open.folder.clone();
     // The log will be another file.
     open.leave();
     // First what the session is, then its bytes: from here on the log no longer tells.
-    if !purged {
-        write_tombstone(env, &folder, &record)?;
+    if !is_buried {
+        write_tombstone(env, &folder, &tombstone)?;
     }
-    let removed = cut(env, &folder, purge.keep.get()).and_then(|removed| {
+    let removed = cut(env, &folder, purge.keep.get(), is_buried).and_then(|removed| {
         sweep(env, &folder)?;
-        transcript::remove(tenant, &record)?;
+        transcript::remove(tenant, &tombstone)?;
         Ok(removed)
     });
     // A part may be gone; doing it again removes the rest.
@@ -62,8 +63,9 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     Ok(Some(Purged::new(removed)))
 }
 
-/// Replaces the log by its events up to `keep`; returns how many went.
-fn cut(env: &Env, folder: &Path, keep: u64) -> Result<u64> {
+/// Replaces the log by its events up to `keep`; returns how many went. The first time also if none go: by the new file
+/// everybody who remembers the record notices that it is another.
+fn cut(env: &Env, folder: &Path, keep: u64, again: bool) -> Result<u64> {
     let log = folder.join(layout::LOG);
     let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
     let len = file.stat().map_err(|e| failed("look at", &log, e))?.len;
@@ -79,7 +81,7 @@ fn cut(env: &Env, folder: &Path, keep: u64) -> Result<u64> {
             removed += 1;
         }
     }
-    if removed > 0 {
+    if removed > 0 || !again {
         let (temp, new) = env.create_temp(&log)?;
         let copied = copy(&*file, &*new, kept).and_then(|()| env.sync_file(&*new));
         if let Err(error) = copied {

@@ -267,6 +267,6 @@ fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
             .with_source(source)
     })?;
     let mut out = Vec::with_capacity(json.len() + 32);
-    frame(&json, &mut out);
+    frame(&path.display(), &json, &mut out)?;
     Ok(out)
 }

@@ -15,11 +15,10 @@ use crate::env::{held, parent, unsure};
 use crate::error::{failed, in_doubt, poisoned};
 use crate::io::{IoFile, Kind, OpenMode, Stat, write_full};
 use crate::lock::{Attempt, Held};
-use crate::log::frame;
 use crate::record::{self, fold};
 use crate::slot::{Doubt, Open, Slot, State};
 use crate::tenant::{Cached, Cell, Tenant};
-use crate::{layout, lease, lock, place};
+use crate::{layout, lease, lock, log, place};
 
 pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
@@ -234,16 +233,13 @@ struct Made {
 /// Makes a session's folder under another name: whole and durable before it gets its own.
 fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
     let env = &tenant.env;
+    let lines = log::lines(after.id, events)?;
     let create = |name: &str| {
         let path = temp.join(name);
         env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))
     };
     let lock = create(layout::LOCK)?;
     let log = create(layout::LOG)?;
-    let mut lines = Vec::new();
-    for event in events {
-        frame(&event.to_json(), &mut lines);
-    }
     let stat = write_full(&*log, &lines, 0)
         .and_then(|()| env.sync_file(&*log))
         .and_then(|()| log.stat())

@@ -9,7 +9,7 @@ use crate::env::{Env, parent};
 use crate::error::{corrupt, failed, in_doubt};
 use crate::io::{IoFile, OpenMode, Stat, read_full, write_full};
 use crate::lease;
-use crate::log::frame;
+use crate::log;
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
 use crate::tenant::Cached;
 use crate::{layout, lock};
@@ -279,16 +279,13 @@ impl Open {
         let Some(state) = &self.state else {
             return Err(Doubt(Error::new(ErrorKind::Poisoned, "a session without a record"), false));
         };
+        let lines = log::lines(self.id, events).map_err(|e| Doubt(e, false))?;
         let (before, old) = (state.end, state.record.lease.as_ref().map(|lease| lease.epoch));
         let new = after.lease.as_ref().map(|lease| lease.epoch);
         let taken = match new.filter(|_| new != old) {
             Some(epoch) => Some(lease::take(&self.env, &self.folder, epoch).map_err(|e| Doubt(e, false))?),
             None => None,
         };
-        let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
-        for event in events {
-            frame(&event.to_json(), &mut lines);
-        }
         let mut written =
             write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
         if planted("ignore-a-failed-sync") {

@@ -324,7 +324,10 @@ impl SessionStore for FsStore {
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let id = purge.session;
         let span = info_span!("store.purge", store = "fs", session = %id, outcome = Empty);
-        let work = self.write(id, move |tenant, cell, slot| purge::purge(tenant, cell, slot, &purge));
+        let work = async {
+            let purge = purge.sparing_forks(self).await?;
+            self.write(id, move |tenant, cell, slot| purge::purge(tenant, cell, slot, &purge)).await
+        };
         observed(span, work).await
     }
 

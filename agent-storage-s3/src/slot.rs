@@ -176,10 +176,11 @@ impl Entry {
         out.into()
     }
 
-    /// The bytes of this object under another header, with the events of its window up to the header's
-    /// [`kept`](Head::kept).
+    /// The bytes of this object of a deleted session under another header, with what is left of its record and the events
+    /// of its window up to the header's [`kept`](Head::kept).
     pub(crate) fn encode_cut(&self, head: &Head) -> Bytes {
-        let mut out = Self::encode_bare(head, self.record.as_ref()).to_vec();
+        let tombstone = self.record.as_ref().map(Session::tombstone);
+        let mut out = Self::encode_bare(head, tombstone.as_ref()).to_vec();
         let kept = |(seq, ..): &(Seq, &Self, &Line)| head.kept.is_none_or(|kept| *seq <= kept);
         for (_, _, line) in self.lines().take_while(kept) {
             out.extend_from_slice(&line.raw);

@@ -145,7 +145,11 @@ impl SessionStore for S3Store {
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "s3", session = %purge.session, outcome = Empty);
-        self.observed(span, self.tenant.purge(&purge)).await
+        let work = async {
+            let purge = purge.sparing_forks(self).await?;
+            self.tenant.purge(&purge).await
+        };
+        self.observed(span, work).await
     }
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {

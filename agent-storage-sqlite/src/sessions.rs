@@ -159,23 +159,25 @@ pub(crate) fn write_record(
 pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, purge: &Purge) -> Step<Purged> {
     let id = purge.session;
     look(conn, known, tenant, id)?;
-    let Stored { log, session } = known.get(&(tenant.clone(), id)).ok_or_else(|| no_session(id))?;
+    let key = (tenant.clone(), id);
+    let Stored { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
-    let (id, record, keep) = (id.to_string(), session.to_json(), int(purge.keep.get()));
-    // What is removed is overwritten with zeros, on pages that become free too.
-    conn.execute_batch("PRAGMA secure_delete = ON")?;
-    let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep]);
-    conn.execute_batch("PRAGMA secure_delete = FAST")?;
-    let removed = removed?;
+    let (log, tombstone) = (*log, session.tombstone());
+    let (id, record, keep) = (id.to_string(), tombstone.to_json(), int(purge.keep.get()));
+    let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
     // A second purge may keep less than the first, never more: what is gone is gone.
     execute(
         conn,
         "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
-         ON CONFLICT (tenant, session) DO UPDATE SET kept = min(kept, excluded.kept)",
+         ON CONFLICT (tenant, session) DO UPDATE \
+         SET kept = min(kept, excluded.kept), crc = excluded.crc, record = excluded.record",
         params![tenant, id, keep, checksum(&[tenant, &id, &record]), record],
     )?;
-    let sql = "UPDATE sessions SET kept = min(coalesce(kept, ?1), ?1) WHERE log = ?2";
-    execute(conn, sql, params![keep, log])?;
+    let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";
+    let kept = first_number(conn, sql, params![tenant, id])?;
+    // The row of the record too, with its columns and labels.
+    write_record(conn, tenant, log, &tombstone, kept)?;
+    known.insert(key, Stored { log, session: tombstone });
     Ok(Purged::new(removed as u64))
 }
 

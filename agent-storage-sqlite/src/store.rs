@@ -364,6 +364,7 @@ impl SessionStore for SqliteStore {
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "sqlite", session = %purge.session, outcome = Empty);
         let work = async {
+            let purge = purge.sparing_forks(self).await?;
             match self.ask(Request::Purge(purge)).await? {
                 Answer::Purged(purged) => Ok(purged),
                 _ => Err(gone()),

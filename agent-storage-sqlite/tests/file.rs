@@ -259,10 +259,50 @@ async fn r13_a_purge_removes_every_byte() {
     site.raw().execute_batch("DELETE FROM sessions").unwrap();
     drop(store);
     let store = site.open().await;
-    assert_eq!(store.load(session.id).await.unwrap(), deleted);
+    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone());
     let hidden = store.list(SessionQuery::new().states([SessionState::Deleted])).await.unwrap();
     assert_eq!(hidden.items.len(), 1);
     assert!(store.read(session.id, ReadEvents::default()).await.unwrap().events.is_empty());
+}
+
+/// R13: nor is a word of what was said of the session, of what was said of it before, or of who made it: not in a column
+/// either, nor on a page that became free.
+#[tokio::test]
+async fn purge_leaves_no_word_of_the_record() {
+    let site = Site::new();
+    let store = site.open().await;
+    let creator = agent_core::Actor::named(agent_core::Role::User, "xyzzyplugh").unwrap();
+    let long = |word: &str| agent_core::RawJson::of(&word.repeat(1000)).unwrap();
+    let said = Patch::new()
+        .title(agent_core::Title::by_user("xyzzyplugh"))
+        .label("xyzzyplugh", "xyzzyplugh")
+        .metadata("cart", long("xyzzyplugh"));
+    let new = agent_core::NewSession::new(site.effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
+    let create = Commit::create(&site.effects, new.with(&said)).actor(creator.clone());
+    let session = store.commit(create).await.unwrap().session;
+    // What it was before leaves its pages.
+    let other = Patch::new().title(agent_core::Title::by_user("short")).metadata("cart", long(""));
+    let update = Commit::seal(&site.effects, session.id, session.head).event(NewEvent::updated(other));
+    let session = store.commit(update).await.unwrap().session;
+    let found = || {
+        let files = fs::read_dir(site.folder.path()).unwrap();
+        let files = files.map(|file| fs::read(file.unwrap().path()).unwrap());
+        files.map(|bytes| bytes.windows(10).filter(|part| *part == b"xyzzyplugh").count()).sum::<usize>()
+    };
+    assert!(found() > 0);
+    let delete =
+        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = store.commit(delete).await.unwrap().session;
+    store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
+    assert_eq!(found(), 0);
+    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone());
+    store.rebuild().await.unwrap();
+    assert_eq!((found(), store.load(session.id).await.unwrap()), (0, deleted.tombstone()));
+    for query in [SessionQuery::new().creator(creator), SessionQuery::new().label("xyzzyplugh", "xyzzyplugh")]
+    {
+        assert_eq!(store.list(query.with_hidden()).await.unwrap().items.len(), 0);
+    }
+    site.assert_is_whole();
 }
 
 /// O10, O14: sessions with inputs that wait, wakes that are due and retries whose time has come are found across

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DeviceId, WorkspaceId};
-use crate::page::{Cursor, PAGE_MAX, Page, fingerprint};
+use crate::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 use crate::session::Expect;
 
 /// A device, and the workspace that it is bound to.
@@ -145,7 +145,8 @@ impl BindingQuery {
 
     /// By what a cursor knows that it belongs to this query.
     pub fn fingerprint(&self) -> u64 {
-        fingerprint(&("bindings", self.workspace))
+        let workspace = self.workspace.map(|id| id.as_uuid().to_string());
+        Fingerprint::of("bindings").field("workspace", workspace).finish()
     }
 
     /// The device behind which the page starts.

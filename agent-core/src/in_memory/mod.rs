@@ -31,7 +31,7 @@ use crate::workspace::{ContentHash, Workspace, WorkspaceQuery, WorkspaceStore};
 /// assert_eq!(done.last, Seq::new(2));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryStore {
     tenants: Arc<Mutex<BTreeMap<TenantId, Arc<Tenant>>>>,
     tenant: Arc<Tenant>,
@@ -70,8 +70,9 @@ struct Log {
 impl MemoryStore {
     /// An empty store, for the tenant `default`.
     pub fn new() -> Self {
-        let store = Self::default();
-        store.tenant(&TenantId::default())
+        let tenant = Arc::<Tenant>::default();
+        let tenants = BTreeMap::from([(TenantId::default(), tenant.clone())]);
+        Self { tenants: Arc::new(Mutex::new(tenants)), tenant }
     }
 
     /// The same store for another tenant.
@@ -85,6 +86,12 @@ impl MemoryStore {
     fn data(&self) -> MutexGuard<'_, Data> {
         // A panic while the lock is held cannot leave half a change: each write is a single assignment at its end.
         self.tenant.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -167,11 +174,13 @@ impl SessionStore for MemoryStore {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let purge = purge.sparing_forks(self).await?;
         let mut data = self.data();
         let log = data.sessions.get_mut(&purge.session).ok_or_else(|| no_session(purge.session))?;
         purge.check(&log.record)?;
         let before = log.events.len();
         log.events.retain(|event| event.seq <= purge.keep);
+        log.record = log.record.tombstone();
         Ok(Purged::new((before - log.events.len()) as u64))
     }
 

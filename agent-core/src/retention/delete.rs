@@ -9,9 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{SessionId, WorkspaceId};
 use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::page::PAGE_MAX;
-use crate::retention::purge::purge_unneeded;
+use crate::retention::purge::needed;
 use crate::retention::{Kept, Protection};
-use crate::session::{Commit, Reason, SessionQuery, SessionState, SessionStoreExt, Trigger};
+use crate::session::{
+    Commit, Purge, ReadEvents, Reason, SessionQuery, SessionState, SessionStoreExt, Trigger,
+};
 use crate::workspace::{Workspace, WorkspaceStatus, WorkspaceStoreExt};
 
 /// The field of a workspace's record by which a deletion that gc began is told from one that was asked for.
@@ -108,9 +110,16 @@ impl WorkspaceManager {
             let page = sessions.list(query.clone()).await?;
             for item in &page.items {
                 let session = sessions.load(item.id).await?;
-                let (purged, need) = purge_unneeded(sessions, &session).await?;
-                done.events += purged.events;
-                done.kept.extend(need.by.map(|by: Protection| Kept::new(item.id, by)));
+                done.events += sessions.purge(Purge::new(session.id, session.head)).await?.events;
+                // Mostly nothing is left, and then there is nobody to look for.
+                let left = match sessions.read(session.id, ReadEvents::last(1)).await {
+                    Err(error) if *error.kind() == ErrorKind::Corrupt => true,
+                    page => !page?.events.is_empty(),
+                };
+                if left {
+                    let need = needed(sessions, &session).await?;
+                    done.kept.extend(need.by.map(|by: Protection| Kept::new(item.id, by)));
+                }
             }
             next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }

@@ -17,10 +17,10 @@ use crate::manager::WorkspaceManager;
 use crate::page::{Damaged, PAGE_MAX};
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
-use crate::retention::purge::purge_unneeded;
 use crate::retention::{Kept, Protection, before, newer, planned};
 use crate::session::{
-    Commit, Expect, LeaseRequest, Reason, Session, SessionQuery, SessionState, SessionStoreExt, Trigger,
+    Commit, Expect, LeaseRequest, Purge, Reason, Session, SessionQuery, SessionState, SessionStoreExt,
+    Trigger,
 };
 use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStoreExt};
 
@@ -276,7 +276,7 @@ impl WorkspaceManager {
                         continue;
                     }
                     let session = self.storage.sessions.load(item.id).await?;
-                    purge_unneeded(&*self.storage.sessions, &session).await?;
+                    self.storage.sessions.purge(Purge::new(session.id, session.head)).await?;
                 }
                 report.orphans.push(item.id);
             }

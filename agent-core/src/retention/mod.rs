@@ -22,7 +22,6 @@ use std::time::Duration;
 pub use delete::Deletion;
 pub use gc::{GcPolicy, GcReport};
 pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
-pub(crate) use purge::purge_unneeded;
 pub use reset::Former;
 pub use sweep::{Act, Inactive, SweepPolicy, SweepReport, Swept};
 

@@ -21,7 +21,10 @@ pub(crate) struct Need {
 ///
 /// Nothing is forked from a deleted session, so what is found is all there will be: a fork was there when its parent
 /// was deleted, or was refused. A living fork stands for all that is forked from it.
-pub(super) async fn needed(store: &dyn SessionStore, session: &Session) -> Result<Need> {
+///
+/// Asked before the bytes are removed, and not in one step with that: a session that is deleted stays so, and gets no
+/// forks; those that it has may be deleted meanwhile, and then less is needed than was found.
+pub(super) async fn needed(store: &(impl SessionStore + ?Sized), session: &Session) -> Result<Need> {
     if store.capabilities().listing != Consistency::Immediate {
         let why = "the store's lists lag, so nobody can tell what was forked from it";
         return Ok(Need { keep: session.head, by: Some(Protection::Damaged(why.to_owned())) });
@@ -57,20 +60,31 @@ pub(super) async fn needed(store: &dyn SessionStore, session: &Session) -> Resul
     Ok(need)
 }
 
-/// Purges a deleted session of what nobody needs.
-pub(crate) async fn purge_unneeded(store: &dyn SessionStore, session: &Session) -> Result<(Purged, Need)> {
-    let mut need = needed(store, session).await?;
-    if planted("purge-ignores-children") {
-        need.keep = Seq::ZERO;
+impl Purge {
+    /// For backends, before all else: [checks](Self::check) the request against the session as it is, and has it
+    /// [keep](Self::keep) what living forks read, as far as the lists of `store` tell: those by
+    /// [parent](SessionQuery::parent), of hidden sessions too. If they name damage, all of it.
+    ///
+    /// The session is deleted then, and so is never forked again: the store may remove what is left at any later time.
+    /// Its atomic step checks the request once more.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check), and of the store's `load` and `list`.
+    pub async fn sparing_forks(self, store: &(impl SessionStore + ?Sized)) -> Result<Self> {
+        let session = store.load(self.session).await?;
+        self.check(&session)?;
+        let needed =
+            if planted("purge-ignores-children") { Seq::ZERO } else { needed(store, &session).await?.keep };
+        let keep = self.keep.max(needed);
+        Ok(self.keep(keep))
     }
-    let purge = Purge::new(session.id, session.head).keep(need.keep);
-    Ok((store.purge(purge).await?, need))
 }
 
 impl WorkspaceManager {
     /// Removes the bytes of a deleted session, except the events that living sessions forked from it read; its record
-    /// stays as a tombstone, with its title, labels and lineage. Doing it again removes what is no longer needed by
-    /// then.
+    /// stays as a [tombstone](Session::tombstone), without a word that anybody wrote. Doing it again removes what is no
+    /// longer needed by then.
     ///
     /// # Errors
     ///
@@ -82,6 +96,6 @@ impl WorkspaceManager {
             let text = format!("session {id} is {}; delete it before it is purged", session.status);
             return Err(crate::Error::new(ErrorKind::InvalidInput, text));
         }
-        purge_unneeded(sessions, &session).await.map(|(purged, _)| purged)
+        sessions.purge(Purge::new(id, session.head)).await
     }
 }

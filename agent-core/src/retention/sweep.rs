@@ -11,10 +11,10 @@ use crate::id::{SessionId, WorkspaceId};
 use crate::manager::WorkspaceManager;
 use crate::page::{Damaged, PAGE_MAX};
 use crate::retention::gc::is_race;
-use crate::retention::purge::{needed, purge_unneeded};
+use crate::retention::purge::needed;
 use crate::retention::{Kept, Protection, before, newer, planned};
 use crate::session::{
-    Commit, Expect, ReadEvents, Reason, Session, SessionQuery, SessionState, SessionStoreExt, Trigger,
+    Commit, Expect, Purge, ReadEvents, Reason, Session, SessionQuery, SessionState, SessionStoreExt, Trigger,
 };
 
 /// What a sweep does with sessions of which age. Without a rule it does nothing.
@@ -269,7 +269,7 @@ impl WorkspaceManager {
                     continue;
                 }
                 if !policy.dry_run {
-                    purge_unneeded(sessions, &session).await?;
+                    sessions.purge(Purge::new(session.id, session.head)).await?;
                 }
                 report.swept.push(Swept { session: item.id, act: Act::Purged });
             }

@@ -53,7 +53,7 @@ impl Driver {
                 Ok(()) => call.name,
                 Err(_) => "unnamed".to_owned(),
             };
-            named.push(ToolUse::new(id, name, call.input.compacted()));
+            named.push(ToolUse::new(id, name, call.input));
         }
         named
     }

@@ -147,7 +147,7 @@ impl Plugin for SessionTools {
         ]
         .map(|(name, description, input)| {
             let input = RawJson::parse(input).unwrap_or_else(|_| RawJson::empty_object());
-            ToolSpec::new(name, description).with_input(input.compacted())
+            ToolSpec::new(name, description).with_input(input)
         })
         .into()
     }

@@ -88,7 +88,7 @@ impl Toolbox {
                 "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
                 output.get().len()
             )),
-            Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output.compacted()),
+            Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output),
             Ok(Some(Err(error))) => failed(error.to_string()),
             Ok(None) => failed("the tool panicked; whether it took effect is not known".to_owned()),
             Err(_) => {

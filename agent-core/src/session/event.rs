@@ -199,6 +199,11 @@ impl Actor {
         self.role
     }
 
+    /// This role, without a name.
+    pub(crate) const fn without_name(&self) -> Self {
+        Self { role: self.role, name: None }
+    }
+
     /// The name, where one was given.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

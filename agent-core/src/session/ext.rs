@@ -38,7 +38,18 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// Those of [`SessionStore::commit`]; the last, where all attempts failed. Its outcome is unknown where that of an
     /// earlier attempt was, and no later one could tell.
-    fn settle(&self, mut commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+    fn settle(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+        self.settle_sealed(commit, false)
+    }
+
+    /// As [`settle`](Self::settle); `is_new` says that the commit was sealed for this call, so that it lies nowhere
+    /// before its first attempt.
+    #[doc(hidden)]
+    fn settle_sealed(
+        &self,
+        mut commit: Commit,
+        is_new: bool,
+    ) -> impl Future<Output = Result<Committed>> + Send {
         async move {
             let (mut attempt, mut overtaken, mut in_doubt) = (0, 0, false);
             loop {
@@ -66,7 +77,10 @@ pub trait SessionStoreExt: SessionStore {
                     return Err(error);
                 }
                 let in_doubt_still = |error: Error| error.with_outcome(WriteOutcome::Unknown);
-                if let Some(landed) = self.find_commit(&commit).await.map_err(in_doubt_still)? {
+                let may_lie_there = in_doubt || !is_new;
+                if may_lie_there
+                    && let Some(landed) = self.find_commit(&commit).await.map_err(in_doubt_still)?
+                {
                     return Ok(landed);
                 }
                 commit.seen = head;
@@ -115,6 +129,10 @@ pub trait SessionStoreExt: SessionStore {
 
     /// Appends events to a session whose head was `seen` when last looked at, whatever it is now.
     ///
+    /// The cost does not depend on how long ago that was. Who has not looked gives [`Seq::ZERO`], which costs one read of
+    /// the record more. Only if the outcome of an attempt is unknown, and more than a few commits came since `seen`, is the
+    /// log read from there on, to find out.
+    ///
     /// # Errors
     ///
     /// Those of [`settle`](Self::settle).
@@ -125,7 +143,13 @@ pub trait SessionStoreExt: SessionStore {
         seen: Seq,
         events: Vec<NewEvent>,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        self.settle(Commit::seal(effects, id, seen).events(events))
+        let mut commit = Commit::seal(effects, id, seen).events(events);
+        async move {
+            if commit.seen == Seq::ZERO {
+                commit.seen = self.load(id).await?.head;
+            }
+            self.settle_sealed(commit, true).await
+        }
     }
 
     /// Asks something of a session's status.

@@ -2,11 +2,12 @@
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::json::{Fault, RawFields, RawJson, size_bytes};
+use crate::json::{Fault, RawFields, size_bytes};
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
 pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
@@ -189,6 +190,61 @@ impl Session {
         }
     }
 
+    /// For backends: what is left of the record of a deleted session when it is [purged](crate::SessionStore::purge).
+    ///
+    /// Keeps its id and workspace, its head and state, how it came to be and its lineage, its times, the ids of its last
+    /// commits, and numbers: of messages, of events, of its newest lease. Nothing that a person, a model or a host wrote
+    /// stays: no title, labels, metadata, references, resources, mounts, handles, documents, names of actors, calls,
+    /// wakes, questions, failures, currencies or unknown fields.
+    #[must_use]
+    pub fn tombstone(&self) -> Self {
+        Self {
+            id: self.id,
+            workspace: self.workspace,
+            head: self.head,
+            status: self.status,
+            before: self.before,
+            origin: self.origin,
+            depth: self.depth,
+            lineage: self.lineage.clone(),
+            creator: self.creator.without_name(),
+            attributes: Attributes::default(),
+            documents: Vec::new(),
+            created_at: self.created_at,
+            started_at: self.started_at,
+            updated_at: self.updated_at,
+            last_active_at: self.last_active_at,
+            ended_at: self.ended_at,
+            counts: self.counts,
+            lease: None,
+            epoch: self.epoch,
+            requested: None,
+            last_input: self.last_input,
+            begun: self.begun,
+            taken: self.taken,
+            handled: self.handled,
+            pending: self.pending,
+            arrived: self.arrived,
+            visible_from: self.visible_from,
+            system_prompt: self.system_prompt,
+            outcome: self.outcome,
+            usage: UsageTotals::default(),
+            summary: self.summary,
+            context_from: self.context_from,
+            open_calls: Vec::new(),
+            open_spans: Vec::new(),
+            action: None,
+            wakes: Vec::new(),
+            attempts: self.attempts,
+            ready_at: self.ready_at,
+            failure: None,
+            reported: self.reported,
+            recent: self.recent.clone(),
+            newer: None,
+            extra: RawFields::new(),
+        }
+    }
+
     /// What commits have filled of the record, in bytes of JSON.
     pub(crate) fn content_bytes(&self) -> usize {
         let open = (&self.open_calls, &self.open_spans, &self.wakes, &self.action);
@@ -288,7 +344,8 @@ impl Serialize for Session {
 
 impl<'de> Deserialize<'de> for Session {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = RawJson::deserialize(deserializer)?;
+        // Each field's value is compacted by itself.
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
         Self::from_json(raw.get()).map_err(serde::de::Error::custom)
     }
 }

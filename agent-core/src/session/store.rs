@@ -1,7 +1,7 @@
 //! The trait that a backend implements for sessions, and its requests and answers.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::page::{Cursor, Damaged, PAGE_MAX, Page, fingerprint};
+use crate::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page};
 use crate::session::commit::{Commit, Committed};
 use crate::session::event::Actor;
 use crate::session::read::{EventPage, ReadEvents};
@@ -84,9 +84,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `InvalidInput` for a cursor of another query.
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>>;
 
-    /// Removes the bytes of a deleted session, except its events up to `keep`; a tombstone stays.
+    /// Removes the bytes of a deleted session; its [tombstone](Session::tombstone) stays, in the place of its record.
     ///
-    /// Doing it twice is fine.
+    /// What living forks read is never removed, whatever is asked for: a store begins with [`Purge::sparing_forks`], which
+    /// finds that, then removes the events after [`Purge::keep`] and replaces the record in one atomic step. Doing it
+    /// twice is fine, and removes what is needed no longer.
     ///
     /// # Errors
     ///
@@ -310,8 +312,23 @@ impl SessionQuery {
 
     /// By what a cursor knows that it belongs to this query.
     pub fn fingerprint(&self) -> u64 {
-        let filter = Self { cursor: None, limit: 0, with_total: false, ..self.clone() };
-        fingerprint(&filter)
+        // A field that a later version adds is left out where it is not set, so that kept cursors stay good.
+        let mut print = Fingerprint::of("sessions")
+            .field("workspace", self.workspace.map(|id| id.as_uuid().to_string()))
+            .field("creator", self.creator.as_ref().map(Actor::to_string))
+            .field("parent", self.parent.map(|id| id.to_string()))
+            .field("due", self.due.map(|at| at.as_micros().to_string()));
+        let states: BTreeSet<_> = self.states.iter().map(|state| state.as_str()).collect();
+        if states.len() == SessionState::ALL.len() {
+            // A later version may know more of them.
+            print = print.field("states", Some("all"));
+        } else {
+            print = states.into_iter().fold(print, |print, state| print.field("state", Some(state)));
+        }
+        for (key, value) in &self.labels {
+            print = print.field("label", Some(key)).field("value", Some(value));
+        }
+        print.finish()
     }
 
     /// For backends that hold all summaries at hand: the page of those that match, from any order.
@@ -346,7 +363,7 @@ impl SessionQuery {
     }
 }
 
-/// Which deleted session's bytes to remove.
+/// Which deleted session's bytes to remove. What living forks read of it stays in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purge {
@@ -354,12 +371,12 @@ pub struct Purge {
     pub session: SessionId,
     /// Its head, as it was when the decision was made.
     pub head: Seq,
-    /// Its events up to this are kept, since descendants read them.
+    /// Its events up to this are kept, whether a fork reads them or not; a fork that reads more keeps more.
     pub keep: Seq,
 }
 
 impl Purge {
-    /// Removes all events of `session`.
+    /// Removes all events of `session` that no living fork reads.
     pub fn new(session: SessionId, head: Seq) -> Self {
         Self { session, head, keep: Seq::ZERO }
     }
@@ -385,7 +402,7 @@ impl Purge {
         Ok(())
     }
 
-    /// Keeps the events up to `keep`.
+    /// Keeps the events up to `keep` in any case.
     #[must_use]
     pub fn keep(mut self, keep: Seq) -> Self {
         self.keep = keep;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{Revision, WorkspaceId};
-use crate::page::{Cursor, PAGE_MAX, Page, fingerprint};
+use crate::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 use crate::session::Expect;
 use crate::workspace::record::{Workspace, WorkspaceStatus};
 
@@ -238,7 +238,8 @@ impl WorkspaceQuery {
 
     /// By what a cursor knows that it belongs to this query.
     pub fn fingerprint(&self) -> u64 {
-        fingerprint(&("workspaces", self.with_deleting))
+        let deleting = self.with_deleting.then_some("deleting");
+        Fingerprint::of("workspaces").field("with", deleting).finish()
     }
 
     /// For backends that hold all records at hand: the page of those that match, from any order.

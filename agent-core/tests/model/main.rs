@@ -10,6 +10,7 @@ mod configuration;
 #[cfg(feature = "runtime")]
 mod context;
 mod corners;
+mod cursors;
 mod decoders;
 mod golden;
 mod import;

@@ -142,3 +142,59 @@ async fn o04_x03_a_commit_that_is_overtaken_is_sent_again() {
     let (done, commits, _) = settle((2..3000).map(overtaken), None).await;
     assert_eq!((done.is_err(), commits), (true, 1001));
 }
+
+/// A session of `count` commits, in a store that counts.
+async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Scripted, SessionId) {
+    let inner = MemoryStore::new();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut session = SessionStoreExt::create(&inner, effects, new).await.unwrap();
+    for n in 0..count {
+        let said = NewEvent::user_message(format!("message {n}"));
+        session =
+            inner.commit(Commit::seal(effects, session.id, session.head).event(said)).await.unwrap().session;
+    }
+    (Scripted { inner, answers: Mutex::new(answers.into()), calls: Mutex::default() }, session.id)
+}
+
+/// O04, X04: an append by somebody who has not looked, or looked long ago, reads nothing of the log: a commit that was
+/// sealed just now cannot lie there. Also where the store fails in between.
+#[tokio::test(start_paused = true)]
+async fn append_without_a_look_reads_no_log() {
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    for seen in [Seq::ZERO, Seq::new(1), Seq::new(100)] {
+        let (store, id) = long(&effects, 300, vec![plain(ErrorKind::Unavailable)]).await;
+        let done = store.append(&effects, id, seen, vec![NewEvent::user_message("late")]).await.unwrap();
+        assert_eq!((done.first, done.last, done.replayed), (Seq::new(302), Seq::new(302), false));
+        let (commits, reads) = *store.calls.lock().unwrap();
+        assert!(commits <= 3 && reads == 0, "seen {seen}: {commits} commits, {reads} reads");
+    }
+}
+
+/// O04: where nobody knows whether the first attempt landed, one who has not looked looks no further back than what came
+/// since then, and nothing is applied twice.
+#[tokio::test(start_paused = true)]
+async fn append_without_a_look_is_applied_once() {
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let (store, id) = long(&effects, 300, vec![unknown(ErrorKind::Unavailable)]).await;
+    let done = store.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("late")]).await.unwrap();
+    assert_eq!(done.last, Seq::new(302));
+    let (commits, reads) = *store.calls.lock().unwrap();
+    assert!(commits == 2 && reads == 0, "{commits} commits, {reads} reads");
+    let absent = effects.new_session_id();
+    let refused =
+        store.append(&effects, absent, Seq::ZERO, vec![NewEvent::user_message("x")]).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::NotFound);
+}
+
+/// R01: a store that was made by `default` is the tenant `default` of itself.
+#[tokio::test]
+async fn default_memory_store_is_a_new_one() {
+    let store = MemoryStore::default();
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let id = SessionStoreExt::create(&store, &effects, new).await.unwrap().id;
+    assert!(SessionStore::load(&store.tenant(&TenantId::default()), id).await.is_ok());
+    assert_eq!(Tenants::list(&store, None).await.unwrap().items, [TenantId::default()]);
+    let storage = Tenants::storage(&store, &TenantId::default());
+    assert!(storage.sessions.load(id).await.is_ok());
+}

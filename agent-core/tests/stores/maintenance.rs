@@ -153,14 +153,28 @@ async fn a30_r21_what_belongs_to_the_tenant_dangles_nowhere() {
     }
 }
 
-/// A30: what names something that is not there is found: a session and a device of a workspace that is gone, a history
-/// that was purged.
+/// Stores a fork of a session as it is elsewhere, where that has more events than here.
+async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
+    let elsewhere = MemoryStore::new();
+    let new = NewSession::new(parent.id, parent.workspace);
+    let there = SessionStoreExt::create(&elsewhere, effects, new).await.unwrap();
+    let said = (0..100).map(|n| NewEvent::user_message(format!("{n}"))).collect();
+    elsewhere.append(effects, there.id, there.head, said).await.unwrap();
+    let fork = elsewhere.fork(effects, there.id, None).await.unwrap();
+    let events = elsewhere.read(fork.id, ReadEvents::first(10)).await.unwrap().events;
+    storage.sessions.commit(Commit::restore(fork.id, events).unwrap()).await.unwrap();
+    fork.id
+}
+
+/// A30: what names something that is not there is found: two sessions and a device of a workspace that is gone, a history
+/// that was never there.
 #[tokio::test]
 async fn a30_f01_what_dangles_is_found() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = world(&storage, &effects).await;
         assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
+        let fork = restore_a_fork(&storage, &effects, &session).await;
         // Past the manager, which would not do this.
         storage.workspaces.delete(session.workspace).await.unwrap();
         let delete =
@@ -172,8 +186,9 @@ async fn a30_f01_what_dangles_is_found() {
         assert!(seen.findings.iter().all(|finding| finding.kind == FindingKind::Dangling), "{texts:#?}");
         let has = |what: &str| texts.iter().filter(|text| text.contains(what)).count();
         assert_eq!(has("device laptop: its workspace"), 1, "{}: {texts:#?}", site.name);
-        assert_eq!(has("was deleted"), 2, "{}: {texts:#?}", site.name);
-        assert_eq!(has(&format!("lies in session {}", session.id)), 1, "{}: {texts:#?}", site.name);
-        assert_eq!(texts.len(), 3, "{}: {texts:#?}", site.name);
+        assert_eq!(has("was deleted"), 3, "{}: {texts:#?}", site.name);
+        let lies = format!("session {fork}: its history up to event 101 lies in session {}", session.id);
+        assert_eq!(has(&lies), 1, "{}: {texts:#?}", site.name);
+        assert_eq!(texts.len(), 4, "{}: {texts:#?}", site.name);
     }
 }

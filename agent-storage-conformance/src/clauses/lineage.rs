@@ -313,7 +313,7 @@ async fn r17_r13_lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> 
     let before = history(&storage, fork.id, 100, false).await?;
     let delete = stage.seal(&root).trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
-    storage.sessions.purge(Purge::new(root.id, deleted.head).keep(Seq::new(5))).await?;
+    storage.sessions.purge(Purge::new(root.id, deleted.head)).await?;
     storage = stage.reopen(storage).await?;
     let now = storage.sessions.load(fork.id).await?;
     same("its origin", &now.origin.parent(), &Some(root.id))?;
@@ -483,12 +483,7 @@ async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: 
     racers.push(Box::pin(async move {
         let purge = async {
             let (deleted, made) = delete(&storage, end).await?;
-            let forked = made.iter().map(|fork| match fork.origin {
-                Origin::Fork { at, .. } => at,
-                _ => Seq::ZERO,
-            });
-            let keep = forked.max().unwrap_or(Seq::ZERO);
-            storage.sessions.purge(Purge::new(deleted.id, deleted.head).keep(keep)).await?;
+            storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await?;
             Ok((deleted, made))
         };
         Outcome::Deleted(purge.await)

@@ -8,12 +8,14 @@ mod due;
 mod durable;
 mod fenced;
 mod lineage;
+mod lines;
 mod lists;
 mod machine;
 mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod purging;
 mod sequences;
 mod tenants;
 mod workspaces;
@@ -33,9 +35,11 @@ pub(crate) fn all() -> Vec<Clause> {
         bounded::clauses(),
         machine::clauses(),
         content::clauses(),
+        lines::clauses(),
         lists::clauses(),
         due::clauses(),
         lineage::clauses(),
+        purging::clauses(),
         sequences::clauses(),
         tenants::clauses(),
         workspaces::clauses(),

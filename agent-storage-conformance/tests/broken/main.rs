@@ -96,7 +96,10 @@ caught! {
     a_tombstone_that_is_forgotten: TombstoneForgotten by "nothing_hides::x01_r13_a_deleted_session_is_a_tombstone";
     a_purge_that_harms_a_child: PurgeHarmsAChild by
         "nothing_hides::r13_r17_a_purge_keeps_what_descendants_read",
+        "lineage::a_purge_keeps_what_living_forks_read",
         "lineage::r17_r13_lineage_is_known_after_the_parent_is_deleted";
+    a_tombstone_that_keeps_the_record: TombstoneKeepsTheRecord by "nothing_hides::a_tombstone_keeps_no_word";
+    line_breaks_that_tear_the_log: RawLineBreaksTearTheLog by "content::json_over_several_lines_is_kept_compact";
     a_conflict_without_the_head: ConflictHidesTheHead by
         "one_winner::f10_a_stale_expectation_is_a_conflict_with_the_head",
         "no_double::o04_a_commit_sent_again_after_300_commits_is_one";

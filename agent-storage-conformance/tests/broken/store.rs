@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::{
     Actor, Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash,
-    Damaged, DeviceId, Epoch, Error, ErrorKind, EventPage, EventType, Expect, Lease, MemoryStore, NewEvent,
-    Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Result, Revision, Seq, Session, SessionId,
-    SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants, Timestamp,
-    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait, session,
+    Damaged, DeviceId, Epoch, Error, ErrorKind, Event, EventPage, EventType, Expect, Lease, MemoryStore,
+    NewEvent, Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Result, Revision, Seq, Session,
+    SessionId, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants,
+    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait, session,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 
@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     RebuildEmptiesTheLists,
     TombstoneForgotten,
     PurgeHarmsAChild,
+    TombstoneKeepsTheRecord,
+    RawLineBreaksTearTheLog,
     ConflictHidesTheHead,
     RefusalsInDoubt,
     ErrorsQuotePayloads,
@@ -151,6 +153,10 @@ struct Shared {
     leases: Mutex<HashMap<WorkspaceId, Lease>>,
     listed: Mutex<Page<SessionSummary>>,
     binds: AtomicU64,
+    /// Up to where the events of purged sessions are shown, where the store under this one kept more.
+    purged: Mutex<HashMap<SessionId, Seq>>,
+    /// The records of purged sessions, as they were before.
+    unburied: Mutex<HashMap<SessionId, Session>>,
 }
 
 pub(crate) struct Broken(pub(crate) Fault);
@@ -470,6 +476,9 @@ impl SessionStore for Handle {
         if self.is(Fault::TombstoneForgotten) && session.status.state == SessionState::Deleted {
             return Err(Error::new(ErrorKind::NotFound, format!("session {id} does not exist")));
         }
+        if let Some(unburied) = self.shared.unburied.lock().unwrap().get(&id) {
+            session = unburied.clone();
+        }
         if self.is(Fault::ClearLeaks) {
             session.visible_from = Seq::ZERO;
         }
@@ -504,7 +513,16 @@ impl SessionStore for Handle {
                 None => {}
             }
         }
+        if let Some(kept) = self.shared.purged.lock().unwrap().get(&id) {
+            page.events.retain(|event| event.seq <= *kept);
+        }
+        let breaks = |event: &Event| event.data.get().contains("\\n");
         match self.fault {
+            // A line that ends too early is torn, and so is all that comes after it.
+            Fault::RawLineBreaksTearTheLog if !self.wrote.load(Ordering::SeqCst) => {
+                let whole = page.events.iter().position(breaks).unwrap_or(page.events.len());
+                page.events.truncate(whole);
+            }
             Fault::PageOffByOne => {
                 if let Some(next) = &mut page.next {
                     next.after = next.after.next();
@@ -603,8 +621,17 @@ impl SessionStore for Handle {
     }
 
     async fn purge(&self, mut purge: Purge) -> Result<Purged> {
+        let id = purge.session;
         if self.is(Fault::PurgeHarmsAChild) {
-            purge.keep = Seq::ZERO;
+            self.shared.purged.lock().unwrap().insert(id, Seq::ZERO);
+        }
+        if self.is(Fault::ChildrenListedLate) {
+            // It looks for forks in its own lists.
+            let keep = purge.clone().sparing_forks(self).await?.keep;
+            self.shared.purged.lock().unwrap().insert(id, keep);
+        }
+        if let (Fault::TombstoneKeepsTheRecord, Some(now)) = (self.fault, self.now(id).await) {
+            self.shared.unburied.lock().unwrap().insert(id, now);
         }
         if let (Fault::PurgeAtAnyHead, Some(now)) = (self.fault, self.now(purge.session).await) {
             purge.head = now.head;

@@ -50,7 +50,7 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     conn.busy_timeout(Duration::ZERO)?;
     conn.execute_batch(&format!(
         "PRAGMA synchronous = {synchronous}; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
-         PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
+         PRAGMA secure_delete = ON; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
          PRAGMA cache_size = -{}", config.writer_cache_kib
     ))?;
     if let Some(pages) = config.max_pages {

@@ -189,12 +189,15 @@ impl SessionStore for ToyStore {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let purge = purge.sparing_forks(self).await?;
         let work = move |transaction: &Transaction| {
-            purge.check(&transaction.existing_session(purge.session)?)?;
+            let session = transaction.existing_session(purge.session)?;
+            purge.check(&session)?;
             let (tenant, id) = (&*transaction.tenant, &*purge.session.to_string());
             let mut log = transaction.raw.open_table(EVENTS).map_err(failed)?;
             let range = (tenant, id, purge.keep.next().get())..(tenant, id, u64::MAX);
             let removed = log.extract_from_if(range, |_, _| true).map_err(failed)?;
+            transaction.set(SESSIONS, id, &session.tombstone().to_json())?;
             Ok(Purged::new(removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?))
         };
         self.transaction(work).await

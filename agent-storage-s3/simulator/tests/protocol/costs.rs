@@ -257,9 +257,21 @@ async fn families(counted: &mut Counted) {
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
     counted.note("list sessions by a deleted parent, its head known", &three, counts);
-    let (_, counts) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
+    let (purged, _) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
+    assert_eq!(purged.events, 1, "its forks read all but its deletion");
+
+    let mut parent = shop.session(&store).await;
+    let helper = NewSession::child(shop.effects.new_session_id(), &parent);
+    store.commit(Commit::create(&shop.effects, helper)).await.unwrap();
+    for _ in 0..4 {
+        parent = store.commit(shop.said(&parent, 1)).await.unwrap().session;
+    }
+    let delete = shop.said(&parent, 0).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = store.commit(delete).await.unwrap().session;
+    let (purged, counts) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
+    assert_eq!(purged.events, 6);
     // The creation, four messages and the deletion.
-    let of = [("commits", 6), ("commit before the last", 5)];
+    let of = [("commits", 6), ("commit before the last", 5), ("children", 1), ("child", 1)];
     counted.note("purge a session, head known", &of, counts);
 }
 

@@ -1,0 +1,61 @@
+//! JSON that was written over several lines: it is compacted when it is accepted, and nothing of it is lost.
+
+use agent_core::{Body, Commit, Event, NewEvent, NewSession, Patch, RawJson, SessionStoreExt};
+
+use crate::failure::{Checked, Failure, holds_for, same};
+use crate::registry::{Clause, table};
+use crate::stage::{Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![Content: json_over_several_lines_is_kept_compact,]
+}
+
+/// JSON as serde takes it in, by no function of the library.
+fn spread(json: &str) -> Checked<RawJson> {
+    serde_json::from_str(json).map_err(|error| Failure::new("JSON over several lines", "a value", error))
+}
+
+/// N16, X05: JSON with line breaks between its values is acknowledged and there after reopening, compact, by whichever
+/// way it came: as a payload, as a field that this version does not know, as metadata, in an event that was stored
+/// elsewhere; and what is written after it is there too.
+async fn json_over_several_lines_is_kept_compact(stage: &Stage) -> Checked {
+    let (payload, field) =
+        (spread("{\n \"text\": \"a\\nb c\",\r\n\t\"n\": 1.10\n}")?, spread("[\n1,\n\"\\n\" ]")?);
+    let metadata = Patch::new().metadata("cart", spread("{\n\"items\": []\n}")?);
+    let said = NewEvent::new("user.message".parse()?, payload).with_extra("x_trace", field);
+    let mut storage = stage.open().await?;
+    let created = stage.new_session(&storage).await?;
+    let commit = stage.seal(&created).event(said).event(NewEvent::updated(metadata));
+    let session = storage.sessions.commit(commit).await?.session;
+
+    // The same session elsewhere, from events that were laid out for people.
+    let copy = NewSession::new(stage.effects.new_session_id(), session.workspace).id;
+    for events in own_events(&storage, session.id, 100).await?.chunk_by(|a, b| a.commit == b.commit) {
+        let laid_out =
+            |event: &Event| event.to_json().replace("\"data\":", "\n\"data\":\n").replace(",\"n", ",\n\"n");
+        let events: Vec<Event> =
+            events.iter().map(|event| Event::from_json(&laid_out(event))).collect::<Result<_, _>>()?;
+        storage.sessions.commit(Commit::restore(copy, events)?).await?;
+    }
+
+    for id in [session.id, copy] {
+        storage = stage.reopen(storage).await?;
+        let seen = storage.sessions.load(id).await?.head;
+        same("the head after reopening", &seen, &session.head)?;
+        storage.sessions.append(&stage.effects, id, seen, vec![NewEvent::user_message("after it")]).await?;
+        storage = stage.reopen(storage).await?;
+        let events = own_events(&storage, id, 2).await?;
+        same("the number of events", &(events.len() as u64), &seen.next().get())?;
+        for event in &events {
+            holds_for("each event is one line", &event.seq, !event.to_json().contains(['\n', '\r']))?;
+        }
+        let said = events.iter().find(|event| matches!(event.body(), Ok(Body::UserMessage(_))));
+        let said = said.ok_or_else(|| Failure::new("the message", "that event", "none"))?;
+        same("the payload", said.data.get(), "{\"text\":\"a\\nb c\",\"n\":1.10}")?;
+        same("the field", &said.extra.get("x_trace").map(RawJson::get), &Some("[1,\"\\n\"]"))?;
+        let record = storage.sessions.load(id).await?;
+        let metadata = record.attributes.metadata.get("cart").map(RawJson::get);
+        same("the metadata", &metadata, &Some("{\"items\":[]}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What a purge takes, whatever it was asked: nothing that a living fork reads, and every word of the rest.
+
+use agent_core::session::RunEnd;
+use agent_core::{
+    Access, Actor, Attributes, Commit, DocumentWritten, ErrorKind, ExternalHandle, Failure as RunFailure,
+    LeaseRequest, NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Role, Seq, Session,
+    SessionId, SessionQuery, SessionStoreExt, Storage, Title, Trigger, Wake,
+};
+
+use crate::failure::{Checked, holds_for, refused, same};
+use crate::registry::{Clause, table};
+use crate::stage::Stage;
+
+pub(super) fn clauses() -> Vec<Clause> {
+    [table![Lineage: a_purge_keeps_what_living_forks_read,], table![NothingHides: a_tombstone_keeps_no_word,]]
+        .concat()
+}
+
+async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Session> {
+    let delete = stage.seal(session).trigger(Trigger::Delete(Reason::UserDeleted));
+    Ok(storage.sessions.commit(delete).await?.session)
+}
+
+/// R13, R16, R17: the plain request, which names nothing to keep, spares what living forks read: those of deleted forks
+/// too. When nobody reads it any more, it goes.
+async fn a_purge_keeps_what_living_forks_read(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let parent = stage.new_session(&storage).await?;
+    let parent = stage.fill(&storage, &parent, 4).await?;
+    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let nested = storage.sessions.fork(&stage.effects, fork.id, Some(Seq::new(3))).await?;
+    let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;
+    let history = async |storage: &Storage, id: SessionId| -> Checked<_> {
+        Ok(storage.sessions.history(id, ReadEvents::first(100)).await?.events)
+    };
+    let (forked, nested_had) = (history(&storage, fork.id).await?, history(&storage, nested.id).await?);
+    let head = storage.sessions.load(parent.id).await?;
+
+    let soon = Purge::new(parent.id, head.head.next());
+    refused!("a purge before the deletion", storage.sessions.purge(soon).await, ErrorKind::InvalidInput)?;
+    let deleted = delete(stage, &storage, &head).await?;
+    let purge = Purge::new(parent.id, deleted.head);
+    let gone = deleted.head.get() - parent.head.get();
+    same("the events removed", &storage.sessions.purge(purge.clone()).await?.events, &gone)?;
+    for _ in 0..2 {
+        same("the fork's history", &history(&storage, fork.id).await?, &forked)?;
+        storage = stage.reopen(storage).await?;
+    }
+    same("the state of the child", &storage.sessions.load(child.id).await?.head, &child.head)?;
+
+    let ended = delete(stage, &storage, &fork).await?;
+    storage.sessions.purge(Purge::new(fork.id, ended.head)).await?;
+    storage.sessions.purge(purge.clone()).await?;
+    for _ in 0..2 {
+        same(
+            "the history of the fork of the deleted fork",
+            &history(&storage, nested.id).await?,
+            &nested_had,
+        )?;
+        storage = stage.reopen(storage).await?;
+    }
+
+    delete(stage, &storage, &nested).await?;
+    let left = storage.sessions.read(parent.id, ReadEvents::first(100)).await?.events.len() as u64;
+    same("the events removed when nobody reads them", &storage.sessions.purge(purge).await?.events, &left)?;
+    let left = storage.sessions.read(parent.id, ReadEvents::first(100)).await?.events;
+    same("the events that are left then", &left.len(), &0)
+}
+
+const WORD: &str = "sesame";
+
+/// A session in whose record each field that takes text has the word.
+async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Session> {
+    let said = Patch::new()
+        .title(Title::by_user(WORD))
+        .label(WORD, WORD)
+        .metadata(WORD, RawJson::of(&WORD)?)
+        .reference(WORD, WORD)
+        .handle(WORD, ExternalHandle::new(WORD, WORD).with_note(WORD))
+        .mount(WORD, Access::Read)
+        .pin(WORD);
+    let new = NewSession::new(stage.effects.new_session_id(), stage.new_workspace(storage).await?.id);
+    let create = Commit::create(&stage.effects, new.with(&said)).actor(creator.clone());
+    let session = storage.sessions.commit(create).await?.session;
+    let run = stage.effects.new_run_id();
+    let begin = stage
+        .seal(&session)
+        .event(NewEvent::user_message(WORD))
+        .event(NewEvent::wake_scheduled(Wake::new(WORD, crate::stage::START)))
+        .event(NewEvent::document_written(DocumentWritten::after(None, WORD, Some(WORD.to_owned()))))
+        .trigger(Trigger::BeginRun(LeaseRequest::new(WORD, run)));
+    let running = storage.sessions.commit(begin).await?.session;
+    let failure = RunFailure::new(Reason::RunError, WORD);
+    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Failed(failure)));
+    Ok(storage.sessions.commit(end).await?.session)
+}
+
+/// R13: of a session that was deleted and purged its ids, times, state and lineage are left, and no word that anybody
+/// wrote: in its record, in lists, through lists by its labels or its creator; also after reopening and rebuilding.
+async fn a_tombstone_keeps_no_word(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
+    let creator = Actor::named(Role::User, WORD)?;
+    let session = wordy(stage, &storage, &creator).await?;
+    let deleted = delete(stage, &storage, &session).await?;
+    storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
+    for round in 0..3 {
+        stage.note(["purged", "reopened", "rebuilt"][round]);
+        let left = storage.sessions.load(session.id).await?;
+        same("what is left of the record", &left, &deleted.tombstone())?;
+        same("its attributes", &left.attributes, &Attributes::default())?;
+        holds_for("the record has no word of anybody's", &left.id, !left.to_json().contains(WORD))?;
+        if stage.lists_at_once(&storage) {
+            let all = storage.sessions.list(SessionQuery::new().with_hidden()).await?;
+            let item = all.items.iter().find(|item| item.id == session.id);
+            let quiet = item.is_some_and(|item| !format!("{item:?}").contains(WORD));
+            holds_for("the list has it without a word of anybody's", &session.id, quiet)?;
+            for query in [SessionQuery::new().label(WORD, WORD), SessionQuery::new().creator(creator.clone())]
+            {
+                let found = storage.sessions.list(query.with_hidden()).await?;
+                same("those found by a word", &found.items.len(), &0)?;
+            }
+        }
+        if round == 1 {
+            storage.sessions.rebuild().await?;
+        }
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! What a deletion and a purge leave in the files.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+
+use agent_core::{
+    Commit, Effects, Expect, NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Seq, Session,
+    SessionQuery, SessionStore, SessionStoreExt, Title, Trigger, Workspace, WorkspaceId, WorkspaceStore,
+};
+use agent_storage_fs::FsStore;
+use support::{files, hasty, say};
+
+/// The files below a folder with a word in them.
+fn with_word(root: &Path) -> Vec<std::path::PathBuf> {
+    let has = |bytes: &[u8]| bytes.windows(11).any(|part| part == b"my password");
+    files(root).into_iter().filter(|(_, bytes)| has(bytes)).map(|(path, _)| path).collect()
+}
+
+/// The main session of the default workspace, with a word in all that is said of it.
+async fn wordy(store: &FsStore, effects: &Effects) -> Session {
+    let main = effects.new_session_id();
+    let home = Workspace::new(WorkspaceId::DEFAULT, "home", main, effects.now());
+    store.put(home, Expect::Absent).await.unwrap();
+    let said = Patch::new()
+        .title(Title::by_user("my password"))
+        .label("login", "my password")
+        .metadata("login", RawJson::of(&"my password").unwrap());
+    let new = NewSession::new(main, WorkspaceId::DEFAULT).with(&said);
+    let session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    // Enough for a snapshot.
+    let mut seen = session.head;
+    for _ in 0..40 {
+        seen = say(store, effects, main, seen, &"my password ".repeat(100)).await;
+    }
+    SessionStore::load(store, main).await.unwrap()
+}
+
+async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Session {
+    let delete =
+        Commit::seal(effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    store.commit(delete).await.unwrap().session
+}
+
+/// R13: after a deletion and a purge no file has a word of what was said in the session or of it.
+#[tokio::test]
+async fn purge_leaves_no_word_in_any_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let session = wordy(&store, &effects).await;
+    // `session.md` is there a moment later.
+    for _ in 0..400 {
+        if folder.path().join("workspaces/default/session.md").exists() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    let listed = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    assert_eq!(listed.items.len(), 1);
+    assert!(with_word(folder.path()).len() >= 3, "{:?}", with_word(folder.path()));
+    let deleted = delete(&store, &effects, &session).await;
+    store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
+    assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
+    drop(store);
+    let store = hasty(folder.path()).await;
+    assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), deleted.tombstone());
+    store.rebuild().await.unwrap();
+    drop(store);
+    assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
+}
+
+/// R13: what another handle remembers of the record is noticed to be old, also if the purge removes no event.
+#[tokio::test]
+async fn purge_that_keeps_all_events_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, other) = (hasty(folder.path()).await, hasty(folder.path()).await);
+    let session = wordy(&store, &effects).await;
+    let deleted = delete(&store, &effects, &session).await;
+    let all = SessionQuery::new().with_hidden();
+    for handle in [&store, &other] {
+        assert_eq!(SessionStore::load(handle, session.id).await.unwrap(), deleted);
+        let listed = SessionStore::list(handle, all.clone()).await.unwrap().items;
+        assert_eq!(listed[0].attributes, deleted.attributes);
+    }
+    let purge = Purge::new(session.id, deleted.head).keep(deleted.head);
+    assert_eq!(store.purge(purge.clone()).await.unwrap().events, 0);
+    for handle in [&store, &other] {
+        assert_eq!(SessionStore::load(handle, session.id).await.unwrap(), deleted.tombstone());
+        let listed = SessionStore::list(handle, all.clone()).await.unwrap().items;
+        assert_eq!(listed[0].attributes, deleted.tombstone().attributes);
+        let kept = handle.read(session.id, ReadEvents::last(1)).await.unwrap().events;
+        assert_eq!(kept.last().map(|event| event.seq), Some(deleted.head));
+    }
+    let seen = Seq::new(1);
+    let refused = store.append(&effects, session.id, seen, vec![NewEvent::user_message("x")]).await;
+    assert!(refused.is_err());
+    assert_eq!(other.purge(purge).await.unwrap().events, 0);
+}

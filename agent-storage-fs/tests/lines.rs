@@ -1,0 +1,78 @@
+//! One event is one line, however its JSON was written.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use agent_core::{
+    Commit, Effects, Event, NewEvent, NewSession, RawJson, ReadEvents, Seq, SessionStore, SessionStoreExt,
+    WorkspaceId,
+};
+use agent_storage_fs::FsStore;
+use support::{hasty, say, session};
+
+/// JSON over several lines, as serde takes it in.
+fn spread(json: &str) -> RawJson {
+    serde_json::from_str(json).unwrap()
+}
+
+fn spread_event() -> NewEvent {
+    NewEvent::new("user.message".parse().unwrap(), spread("{\n  \"text\": \"a b\\nc\",\r\n\t\"n\": 1.10\n}"))
+        .with_extra("x_trace", spread("[\n1,\n2\n]"))
+}
+
+async fn events(store: &FsStore, id: agent_core::SessionId) -> Vec<Event> {
+    let page = store.read(id, ReadEvents::first(100)).await.unwrap();
+    assert_eq!(page.damaged, []);
+    page.events
+}
+
+/// N16: what was acknowledged is there after reopening, and one line each.
+#[tokio::test]
+async fn payloads_over_several_lines_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let seen = store.append(&effects, id, Seq::new(1), vec![spread_event()]).await.unwrap().last;
+    drop(store);
+    let store = hasty(folder.path()).await;
+    let seen = say(&store, &effects, id, seen, "after it").await;
+    drop(store);
+    let store = hasty(folder.path()).await;
+    assert_eq!(SessionStore::load(&store, id).await.unwrap().head, seen);
+    let events = events(&store, id).await;
+    assert_eq!(events.len(), 3);
+    assert_eq!(events[1].data.get(), "{\"text\":\"a b\\nc\",\"n\":1.10}");
+    assert_eq!(events[1].extra.get("x_trace").unwrap().get(), "[1,2]");
+    let log = support::folder_of(folder.path(), id).join("events.jsonl");
+    assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 3);
+}
+
+/// N16: the same for events that were written elsewhere, with line breaks between their fields' values.
+#[tokio::test]
+async fn restored_events_over_several_lines_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let source = agent_core::MemoryStore::new();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let id = SessionStoreExt::create(&source, &effects, new).await.unwrap().id;
+    source.append(&effects, id, Seq::new(1), vec![spread_event()]).await.unwrap();
+    let commits = source.read(id, ReadEvents::first(100)).await.unwrap().events;
+
+    let store = hasty(folder.path()).await;
+    let mut lines: Vec<Event> = Vec::new();
+    for event in &commits {
+        // As an export for people would have it.
+        let value: serde_json::Value = serde_json::from_str(&event.to_json()).unwrap();
+        lines.push(Event::from_json(&serde_json::to_string_pretty(&value).unwrap()).unwrap());
+    }
+    for commit in lines.chunk_by(|a, b| a.commit == b.commit) {
+        store.commit(Commit::restore(id, commit.to_vec()).unwrap()).await.unwrap();
+    }
+    drop(store);
+    let store = hasty(folder.path()).await;
+    assert_eq!(events(&store, id).await.len(), commits.len());
+    for event in events(&store, id).await {
+        assert!(!event.to_json().contains('\n'), "{event:?}");
+    }
+}
