@@ -14,6 +14,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod power;
 mod sequences;
 mod tenants;
 mod workspaces;
@@ -24,6 +25,7 @@ use crate::registry::Clause;
 pub(crate) fn all() -> Vec<Clause> {
     [
         durable::clauses(),
+        power::clauses(),
         atomic::clauses(),
         one_winner::clauses(),
         no_double::clauses(),
