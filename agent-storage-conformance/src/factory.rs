@@ -72,7 +72,10 @@ pub trait Factory: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Where another process finds the store; `None` where only this process can use it.
+    /// Where another process finds the store, once this one has closed it; `None` if the store ends with its process.
+    ///
+    /// A store whose scope is one process is killed too: the suite drops its handles, starts a process that opens the
+    /// store, kills it, and opens the store again.
     fn address(&self, site: &Self::Site) -> Option<String> {
         let _ = site;
         None
@@ -90,6 +93,46 @@ pub trait Factory: Send + Sync + 'static {
         ))
     }
 
+    /// A site as [`fresh`](Self::fresh) makes it, on a medium that [`lose_power`](Self::lose_power) and
+    /// [`fail`](Self::fail) can make fail: a model of a disk, a server that is part of the test.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fresh`](Self::fresh).
+    async fn fresh_for_faults(&self) -> Result<Self::Site> {
+        self.fresh().await
+    }
+
+    /// Cuts the power of a site that [`fresh_for_faults`](Self::fresh_for_faults) made: returns a site with what its
+    /// medium holds afterwards, without anything that was not synced.
+    ///
+    /// Handles are open at that moment, or none has been opened yet. They are dropped later and not used again; nothing
+    /// that they still write may reach the new site.
+    ///
+    /// Without it the report says that nothing has shown a claim of [`Durability::PowerLoss`](agent_core::Durability).
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the factory has no such medium.
+    async fn lose_power(&self, site: &Self::Site) -> Result<Self::Site> {
+        let _ = site;
+        Err(Error::new(ErrorKind::Unsupported, "this factory cuts no power; implement Factory::lose_power"))
+    }
+
+    /// Makes a call fail that a store makes to the medium of a site from
+    /// [`fresh_for_faults`](Self::fresh_for_faults): that one of the calls from now on, once. With `None` none fails any
+    /// more. Returns whether the call that was to fail before has been made.
+    ///
+    /// Without it the report says that nothing has shown what failed writes say of themselves.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the factory has no such medium.
+    async fn fail(&self, site: &Self::Site, call: Option<FailingCall>) -> Result<bool> {
+        let _ = (site, call);
+        Err(Error::new(ErrorKind::Unsupported, "this factory fails no calls; implement Factory::fail"))
+    }
+
     /// The kinds of [`Damage`] that [`damage`](Self::damage) can do. Clauses that need others are left out, and listed
     /// as such.
     fn damages(&self) -> &[DamageKind] {
@@ -104,6 +147,23 @@ pub trait Factory: Send + Sync + 'static {
     async fn damage(&self, site: &Self::Site, damage: Damage) -> Result<()> {
         let _ = site;
         Err(Error::new(ErrorKind::Unsupported, format!("this backend offers no {}", damage.kind())))
+    }
+}
+
+/// A call of a store to its medium that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailingCall {
+    /// How many calls succeed before it.
+    pub skip: usize,
+    /// Whether it does its work before it fails, as when only the answer of a server is lost.
+    pub done: bool,
+}
+
+impl FailingCall {
+    /// The call after `skip` others, with or without its effect.
+    pub const fn new(skip: usize, done: bool) -> Self {
+        Self { skip, done }
     }
 }
 
@@ -169,6 +229,9 @@ pub(crate) trait AnyFactory: Send + Sync {
     async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Tenants>>>;
     fn address(&self, site: &AnySite) -> Option<String>;
     async fn attach(&self, address: &str) -> Result<AnySite>;
+    async fn fresh_for_faults(&self) -> Result<AnySite>;
+    async fn lose_power(&self, site: &AnySite) -> Result<AnySite>;
+    async fn fail(&self, site: &AnySite, call: Option<FailingCall>) -> Result<bool>;
     fn damages(&self) -> &[DamageKind];
     async fn damage(&self, site: &AnySite, damage: Damage) -> Result<()>;
 }
@@ -203,6 +266,18 @@ impl<F: Factory> AnyFactory for F {
 
     async fn attach(&self, address: &str) -> Result<AnySite> {
         Ok(Box::new(Factory::attach(self, address).await?))
+    }
+
+    async fn fresh_for_faults(&self) -> Result<AnySite> {
+        Ok(Box::new(Factory::fresh_for_faults(self).await?))
+    }
+
+    async fn lose_power(&self, at: &AnySite) -> Result<AnySite> {
+        Ok(Box::new(Factory::lose_power(self, site::<F>(at)?).await?))
+    }
+
+    async fn fail(&self, at: &AnySite, call: Option<FailingCall>) -> Result<bool> {
+        Factory::fail(self, site::<F>(at)?, call).await
     }
 
     fn damages(&self) -> &[DamageKind] {

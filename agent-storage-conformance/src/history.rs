@@ -14,6 +14,8 @@ use agent_core::{
     SessionId, SessionStore, WriteOutcome, plan,
 };
 
+use crate::failure::{brief, shown};
+
 /// What was asked, and the answer.
 #[derive(Debug)]
 enum Answer {
@@ -157,7 +159,11 @@ impl<'a> Judge<'a> {
             match plan(states.last(), commit) {
                 Ok(Plan::Write { events: planned, after, .. }) if planned == events => states.push(*after),
                 other => {
-                    return Err(format!("commit {id} has no business after commit {}: {other:?}", ids.len()));
+                    return Err(format!(
+                        "commit {id} has no business after commit {}: {}",
+                        ids.len(),
+                        shown(&other)
+                    ));
                 }
             }
             ids.push(id);
@@ -274,8 +280,9 @@ impl<'a> Judge<'a> {
             return Ok(());
         }
         Err(format!(
-            "{} was refused without reason, between {after:?} and {before:?}: {error:?}",
-            call.client
+            "{} was refused without reason, between {after:?} and {before:?}: {}",
+            call.client,
+            brief(error)
         ))
     }
 }

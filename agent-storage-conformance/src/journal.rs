@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
     Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session,
-    SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, Timestamp, Workspace, WorkspaceId,
-    WorkspaceQuery, WorkspaceStore, async_trait,
+    SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Timestamp, Workspace,
+    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
+
+use crate::claims::Claims;
+use crate::failure::brief;
 
 /// How many of the last steps a failure shows.
 const KEPT: usize = 40;
@@ -79,12 +82,20 @@ impl Display for Journal {
 pub(crate) struct Recorded {
     inner: Storage,
     journal: Journal,
+    claims: Claims,
+    tenant: TenantId,
     name: String,
 }
 
 impl Recorded {
-    pub(crate) fn new(inner: Storage, journal: Journal, name: String) -> Self {
-        Self { inner, journal, name }
+    pub(crate) fn new(
+        inner: Storage,
+        journal: Journal,
+        claims: Claims,
+        tenant: TenantId,
+        name: String,
+    ) -> Self {
+        Self { inner, journal, claims, tenant, name }
     }
 
     async fn call<T>(
@@ -99,7 +110,7 @@ impl Recorded {
             number,
             match &result {
                 Ok(value) => outcome(value),
-                Err(error) => format!("{:?}: {error}", error.kind()),
+                Err(error) => brief(error),
             },
         );
         result
@@ -155,11 +166,16 @@ impl SessionStore for Recorded {
             expect(&commit.expect),
             commit.seen,
         );
-        self.call(what, self.inner.sessions.commit(commit), |done| {
-            let again = if done.replayed { ", replayed" } else { "" };
-            format!("events {} to {}, {}{again}", done.first, done.last, done.session.status)
-        })
-        .await
+        self.claims.sent(&self.tenant, &commit);
+        let id = commit.id;
+        let answer = self
+            .call(what, self.inner.sessions.commit(commit), |done| {
+                let again = if done.replayed { ", replayed" } else { "" };
+                format!("events {} to {}, {}{again}", done.first, done.last, done.session.status)
+            })
+            .await;
+        self.claims.answered(&self.tenant, id, &answer);
+        answer
     }
 
     async fn load(&self, id: SessionId) -> Result<Session> {

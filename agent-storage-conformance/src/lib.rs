@@ -25,10 +25,17 @@
 //!
 //! `cargo test --test conformance one_winner` runs the clauses of one contract, and `-- --exact` one of them. A
 //! clause that fails prints the contract, the last steps taken, what was expected and what was seen.
+//! Clauses that fail for the same cause are reported once, before all others.
 //! `AGENT_STORAGE_ROUNDS` sets how often each race is run, `AGENT_STORAGE_SEED` repeats ids, times and sequences.
+//!
+//! A factory may also offer hooks for what needs help from outside: other processes and kills
+//! ([`Factory::address`]), damage ([`Factory::damage`]), the loss of power ([`Factory::lose_power`]), calls that fail
+//! ([`Factory::fail`]). A claim of the store's capabilities that nothing has shown, for want of a hook, stands in the
+//! report as `NOT SHOWN`.
 //!
 //! The clauses are not covered by semver: a newer version asks more.
 
+mod claims;
 mod clauses;
 mod factory;
 mod failure;
@@ -39,7 +46,7 @@ mod run;
 mod stage;
 mod worker;
 
-pub use factory::{Damage, DamageKind, Factory};
+pub use factory::{Damage, DamageKind, Factory, FailingCall};
 pub use failure::Failure;
 pub use registry::{Clause, Contract, Needs};
 pub use run::{check, clauses, main, obey};

@@ -129,8 +129,12 @@ pub enum Needs {
     ExactRecency,
     /// An [`address`](crate::Factory::address), and a scope beyond the process.
     Processes,
-    /// As [`Needs::Processes`], and writes that outlive the process.
+    /// An [`address`](crate::Factory::address), and writes that outlive the process.
     Crash,
+    /// A [`Factory`](crate::Factory) that cuts the power, and writes that outlive it.
+    PowerLoss,
+    /// A [`Factory`](crate::Factory) that makes calls to the medium fail.
+    Faults,
     /// A [`Factory`](crate::Factory) that lists its tenants.
     TenantList,
     /// A [`Factory`](crate::Factory) that can do this damage.
@@ -141,7 +145,9 @@ pub enum Needs {
 #[derive(Clone, Debug)]
 pub(crate) struct Offers {
     pub(crate) capabilities: Capabilities,
-    pub(crate) processes: bool,
+    pub(crate) address: bool,
+    pub(crate) power: bool,
+    pub(crate) faults: bool,
     pub(crate) tenants: bool,
     pub(crate) damages: Vec<DamageKind>,
 }
@@ -157,19 +163,51 @@ impl Needs {
             Self::ExactRecency => (capabilities.listing != Consistency::Immediate
                 || !capabilities.recency.is_zero())
             .then(|| format!("the order of its lists may lag by {:?}", capabilities.recency)),
-            Self::Crash if capabilities.durability == Durability::None => {
-                Some("its writes do not outlive the process".to_owned())
-            }
-            Self::Crash => Self::Processes.missing(offers),
             Self::Processes if capabilities.scope == Scope::Process => {
                 Some("its scope is one process".to_owned())
             }
-            Self::Processes => (!offers.processes).then(|| "its factory gives no address".to_owned()),
+            Self::Crash if capabilities.durability < Durability::ProcessCrash => {
+                Some("its writes do not outlive the process".to_owned())
+            }
+            Self::Processes | Self::Crash => {
+                (!offers.address).then(|| "its factory gives no address".to_owned())
+            }
+            Self::PowerLoss if capabilities.durability < Durability::PowerLoss => {
+                Some("it does not claim that its writes outlive the loss of power".to_owned())
+            }
+            Self::PowerLoss => (!offers.power).then(|| "its factory cuts no power".to_owned()),
+            Self::Faults => (!offers.faults).then(|| "its factory makes no call fail".to_owned()),
             Self::TenantList => (!offers.tenants).then(|| "its factory lists no tenants".to_owned()),
             Self::Damage(kind) => {
                 (!offers.damages.contains(&kind)).then(|| format!("its factory offers no {kind}"))
             }
         }
+    }
+}
+
+impl Offers {
+    /// What the store claims and no clause can show, each with the hook that is missing.
+    pub(crate) fn not_shown(&self) -> Vec<String> {
+        let Capabilities { durability, scope, .. } = self.capabilities;
+        let missing = [
+            (
+                durability >= Durability::PowerLoss && !self.power,
+                format!("the store claims Durability::{durability:?}, and nothing cut the power: a store that never syncs passes this, too; implement Factory::lose_power"),
+            ),
+            (
+                durability >= Durability::ProcessCrash && !self.address,
+                format!("the store claims Durability::{durability:?}, and no process that used it was killed; implement Factory::address"),
+            ),
+            (
+                scope >= Scope::Host && !self.address,
+                format!("the store claims Scope::{scope:?}, and only one process used it; implement Factory::address"),
+            ),
+            (
+                durability > Durability::None && !self.faults,
+                "no call to the medium failed: errors that say NotApplied of a write that was applied were not looked for there; implement Factory::fail".to_owned(),
+            ),
+        ];
+        missing.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what).collect()
     }
 }
 

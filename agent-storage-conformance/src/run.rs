@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_core::{Storage, TenantId};
-use libtest_mimic::{Arguments, Failed, Trial};
+use agent_core::{Error, ErrorKind, Storage, TenantId};
+use libtest_mimic::{Arguments, Failed, FormatSetting, Trial};
 
 use crate::clauses::all;
 use crate::factory::{AnyFactory, Factory};
@@ -33,7 +33,8 @@ pub fn clauses() -> Vec<Clause> {
 ///
 /// Each clause is a test of its own, named `room::clause`; the usual arguments of a test program select among them.
 /// What the backend's [capabilities](agent_core::Capabilities) or its factory leave out is shown as ignored, and
-/// listed at the end with the reason.
+/// listed at the end with the reason. Failures are reported at the end, those of one cause together; before the counts
+/// stands what the store claims and nothing has shown, as `NOT SHOWN`.
 pub fn main<F: Factory>(factory: F) -> ExitCode {
     let factory: Arc<dyn AnyFactory> = Arc::new(factory);
     if let Some(code) = worker::obey(&factory) {
@@ -48,6 +49,7 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let as_json = arguments.format == Some(FormatSetting::Json);
     let tally = Tally::default();
     let mut left_out = Vec::new();
     let mut trials = Vec::new();
@@ -58,15 +60,18 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
             #[allow(clippy::disallowed_methods, reason = "what a person waited is real time")]
             let start = Instant::now();
             let result = run_one(factory, clause, settings);
-            tally.count(clause, result.is_ok(), start.elapsed());
-            result.map_err(Failed::from)
+            // Machines read the reason in its place; people read it once for all clauses that it made fail.
+            let text = result.as_ref().map_err(|broken| as_json.then(|| broken.report.clone()));
+            let verdict = text.map(drop).map_err(|text| text.map_or(Failed::without_message(), Failed::from));
+            tally.count(clause, result.err(), start.elapsed());
+            verdict
         });
         trials.push(trial.with_ignored_flag(missing.is_some()));
         left_out.extend(missing.map(|reason| (clause, reason)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        say(&report(&tally, &left_out, settings));
+        say(&report(&tally, &offers.not_shown(), &left_out, settings));
     }
     conclusion.exit_code()
 }
@@ -91,21 +96,34 @@ pub fn check<F: Factory>(factory: F, clause: &Clause, settings: Settings) -> Res
     if let Some(reason) = clause.needs.missing(&offers(&factory).map_err(|failure| failure.to_string())?) {
         return Err(format!("{} is left out: {reason}", clause.path()));
     }
-    run_one(factory, *clause, settings)
+    run_one(factory, *clause, settings).map_err(|broken| broken.report)
 }
 
-fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> Result<(), String> {
+/// A clause that failed.
+#[derive(Debug)]
+struct Broken {
+    /// Why, in words that clauses that fail for the same reason share.
+    cause: String,
+    /// All that a person needs to see why.
+    report: String,
+}
+
+fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> Result<(), Broken> {
     let journal = Journal::default();
     let noted = journal.clone();
     let stuck = STUCK.saturating_mul(u32::try_from(settings.rounds).unwrap_or(u32::MAX)).max(STUCK_AT_LEAST);
     let result = on_runtime(stuck, async move {
         let stage = Stage::new(factory, settings, noted).await?;
-        (clause.run)(&stage).await
+        (clause.run)(&stage).await?;
+        stage.outcomes_hold().await
     });
     result.map_err(|failure| {
-        let rows = clause.rows().join(" ");
-        format!(
-            "{}\nclause    {}\nrows      {rows}\n{journal}{failure}\nagain     {}={} {}={} … {}",
+        let rows = match clause.rows() {
+            rows if rows.is_empty() => String::new(),
+            rows => format!("rows      {}\n", rows.join(" ")),
+        };
+        let report = format!(
+            "{}\nclause    {}\n{rows}{journal}{failure}\nagain     {}={} {}={} … {}",
             clause.contract,
             clause.path(),
             Settings::SEED,
@@ -113,7 +131,8 @@ fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> 
             Settings::ROUNDS,
             settings.rounds,
             clause.path(),
-        )
+        );
+        Broken { cause: failure.cause(), report }
     })
 }
 
@@ -145,38 +164,74 @@ fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {
     on_runtime(STUCK_AT_LEAST, async move {
         let site = factory.fresh().await?;
         let storage: Storage = factory.open(&site, &TenantId::default()).await?;
+        let bad = factory.fresh_for_faults().await?;
+        let unsupported = |error: Option<Error>| error.is_some_and(|e| *e.kind() == ErrorKind::Unsupported);
         Ok(Offers {
             capabilities: storage.sessions.capabilities(),
-            processes: factory.address(&site).is_some(),
+            address: factory.address(&site).is_some(),
+            faults: !unsupported(factory.fail(&bad, None).await.err()),
+            power: !unsupported(factory.lose_power(&bad).await.err()),
             tenants: factory.tenants(&site).await?.is_some(),
             damages: factory.damages().to_vec(),
         })
     })
 }
 
-/// Which clauses passed, and how long each took.
+type Tallied = (Clause, Option<Broken>, Duration);
+
+/// How each clause ended, and how long it took.
 #[derive(Clone, Default)]
-struct Tally(Arc<Mutex<Vec<(Clause, bool, Duration)>>>);
+struct Tally(Arc<Mutex<Vec<Tallied>>>);
 
 impl Tally {
-    fn count(&self, clause: Clause, passed: bool, took: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((clause, passed, took));
+    fn all(&self) -> MutexGuard<'_, Vec<Tallied>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, clause: Clause, broken: Option<Broken>, took: Duration) {
+        self.all().push((clause, broken, took));
+    }
+
+    /// The failures, those of most clauses first; of clauses that fail for one cause the report of one.
+    fn failures(&self) -> String {
+        let mut tallied = self.all();
+        tallied.sort_by_key(|(clause, ..)| (clause.contract, clause.name));
+        let mut causes = BTreeMap::<&str, Vec<(Clause, &Broken)>>::new();
+        for (clause, broken, _) in &*tallied {
+            if let Some(broken) = broken {
+                causes.entry(&broken.cause).or_default().push((*clause, broken));
+            }
+        }
+        let mut causes: Vec<_> = causes.into_iter().collect();
+        causes.sort_by_key(|(_, clauses)| (std::cmp::Reverse(clauses.len()), clauses[0].0.contract));
+        let mut text = String::new();
+        for (cause, clauses) in causes {
+            if let [(clause, broken)] = &*clauses {
+                text += &format!("\nFAILED: {}\n{}\n", clause.path(), broken.report);
+                continue;
+            }
+            text += &format!("\nFAILED: {} clauses, for one cause: {cause}\n", clauses.len());
+            for (clause, _) in &clauses {
+                text += &format!("  {}\n", clause.path());
+            }
+            text += &format!("The first of them:\n{}\n", clauses[0].1.report);
+        }
+        text
     }
 
     /// For each contract how many passed and failed.
     fn counts(&self) -> BTreeMap<Contract, (usize, usize)> {
         let mut counts = BTreeMap::<Contract, (usize, usize)>::new();
-        for (clause, passed, _) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (clause, broken, _) in &*self.all() {
             let count = counts.entry(clause.contract).or_default();
-            if *passed { count.0 += 1 } else { count.1 += 1 }
+            if broken.is_none() { count.0 += 1 } else { count.1 += 1 }
         }
         counts
     }
 
     /// The clauses that took longest: all that are slow, and five at least. Shown, and never judged by.
     fn slowest(&self) -> Vec<(Clause, Duration)> {
-        let tallied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut slowest: Vec<_> = tallied.iter().map(|(clause, _, took)| (*clause, *took)).collect();
+        let mut slowest: Vec<_> = self.all().iter().map(|(clause, _, took)| (*clause, *took)).collect();
         slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
         let slow = slowest.iter().filter(|(_, took)| *took > SLOW).count();
         slowest.truncate(slow.max(5));
@@ -184,8 +239,14 @@ impl Tally {
     }
 }
 
-fn report(tally: &Tally, left_out: &[(Clause, String)], settings: Settings) -> String {
-    let mut text = String::new();
+fn report(tally: &Tally, not_shown: &[String], left_out: &[(Clause, String)], settings: Settings) -> String {
+    let mut text = tally.failures();
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    for claim in not_shown {
+        text += &format!("  NOT SHOWN: {claim}\n");
+    }
     for (contract, (passed, failed)) in tally.counts() {
         let verdict = if failed == 0 { String::new() } else { format!(", {failed} FAILED") };
         text += &format!("  {contract}: {passed} passed{verdict}\n");

@@ -14,7 +14,8 @@ use agent_core::{
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::factory::{AnyFactory, AnySite, Damage};
+use crate::claims::Claims;
+use crate::factory::{AnyFactory, AnySite, Damage, FailingCall};
 use crate::failure::{Checked, Failure};
 use crate::journal::{Journal, Recorded};
 
@@ -60,6 +61,7 @@ pub(crate) struct Stage {
     pub(crate) journal: Journal,
     factory: Arc<dyn AnyFactory>,
     site: AnySite,
+    claims: Claims,
     opened: AtomicUsize,
 }
 
@@ -84,7 +86,8 @@ impl Stage {
         settings: Settings,
         journal: Journal,
     ) -> Self {
-        Self { effects, settings, journal, factory, site, opened: AtomicUsize::new(0) }
+        let (claims, opened) = (Claims::default(), AtomicUsize::new(0));
+        Self { effects, settings, journal, factory, site, claims, opened }
     }
 
     /// As this one, on a fresh store for many rounds, with ids and randomness of its own.
@@ -115,7 +118,8 @@ impl Stage {
     {
         for start in (0..rounds).step_by(part) {
             let stage = Arc::new(self.another(self.journal.clone()).await?);
-            run(stage, start..rounds.min(start + part)).await?;
+            run(stage.clone(), start..rounds.min(start + part)).await?;
+            stage.outcomes_hold().await?;
         }
         Ok(())
     }
@@ -133,7 +137,43 @@ impl Stage {
         let name = format!("handle {number}{whose}:");
         let storage = self.factory.open(&self.site, tenant).await?;
         self.note(format_args!("{name} opened"));
-        Ok(Recorded::new(storage, self.journal.clone(), name).into())
+        let (journal, claims) = (self.journal.clone(), self.claims.clone());
+        Ok(Recorded::new(storage, journal, claims, tenant.clone(), name).into())
+    }
+
+    /// Checks that no commit was applied of which an error claimed that it was not.
+    pub(crate) async fn outcomes_hold(&self) -> Checked {
+        for tenant in self.claims.tenants() {
+            // A clause may have left the store in a state in which it cannot be opened.
+            if let Ok(storage) = self.factory.open(&self.site, &tenant).await {
+                self.claims.check(&tenant, &*storage.sessions).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As this one, on a fresh store whose medium can fail.
+    pub(crate) async fn for_faults(&self) -> Checked<Self> {
+        let site = self.factory.fresh_for_faults().await?;
+        let effects = Effects::seeded(self.effects.random_u64(), START);
+        Ok(Self::at(self.factory.clone(), site, effects, self.settings, self.journal.clone()))
+    }
+
+    /// Cuts the power: what is left of this one, with no handle open.
+    pub(crate) async fn lose_power(self, storage: Storage) -> Checked<Self> {
+        self.note("the power goes");
+        let site = self.factory.lose_power(&self.site).await?;
+        drop(storage);
+        Ok(Self::at(self.factory.clone(), site, self.effects.clone(), self.settings, self.journal.clone()))
+    }
+
+    /// Makes a call to the medium fail, or none any more; whether the one before was made.
+    pub(crate) async fn fail(&self, call: Option<FailingCall>) -> Checked<bool> {
+        if let Some(FailingCall { skip, done }) = call {
+            let how = if done { "after its work" } else { "without its work" };
+            self.note(format_args!("the call to the medium after {skip} others fails, {how}"));
+        }
+        Ok(self.factory.fail(&self.site, call).await?)
     }
 
     /// Several handles on the store.

@@ -10,11 +10,15 @@ use agent_core::{
     TenantId, Workspace, WorkspaceId,
 };
 
-use crate::factory::AnyFactory;
+use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};
 
 /// The variable that holds the order.
 const ORDER: &str = "AGENT_STORAGE_CONFORMANCE_ORDER";
+
+/// How often a process tries to open a store that another has just closed, and how long it waits between.
+const OPENINGS: usize = 100;
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// More than a process does before it is killed.
 const ENDLESS: usize = 100_000;
@@ -72,7 +76,7 @@ pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
     let result = crate::run::on_runtime(Duration::MAX, async move {
         let (order, address) = Order::from_text(&order)?;
         let site = factory.attach(&address).await?;
-        let storage = factory.open(&site, &TenantId::default()).await?;
+        let storage = opened(&factory, &site).await?;
         carry_out(&storage, order).await
     });
     match result {
@@ -82,6 +86,17 @@ pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
             Some(ExitCode::FAILURE)
         }
     }
+}
+
+/// Opens the store. The process that gave the order may take a moment to close it.
+async fn opened(factory: &Arc<dyn AnyFactory>, site: &AnySite) -> Checked<Storage> {
+    for _ in 0..OPENINGS {
+        match factory.open(site, &TenantId::default()).await {
+            Err(error) if error.is_retryable() => tokio::time::sleep(MOMENT).await,
+            other => return Ok(other?),
+        }
+    }
+    Ok(factory.open(site, &TenantId::default()).await?)
 }
 
 async fn carry_out(storage: &Storage, order: Order) -> Checked {

@@ -1,5 +1,14 @@
-//! The public suite on the file store.
+//! The public suite on the file store: in folders, and on a model of a disk of which the power is cut and whose calls
+//! fail.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the model of a disk is a test's helper")]
+#![allow(dead_code, reason = "of the model of a disk a part is used here")]
 
+#[path = "disk/fault.rs"]
+mod fault;
+#[path = "disk/model.rs"]
+mod model;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Error, Result as IoResult};
 use std::path::{Path, PathBuf};
@@ -7,8 +16,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agent_core::{ErrorKind, Result, Seq, Storage, TenantId, Tenants, async_trait};
-use agent_storage_conformance::{Damage, DamageKind, Factory};
+use agent_storage_conformance::{Damage, DamageKind, Factory, FailingCall};
 use agent_storage_fs::{FsConfig, FsStore, Sync as SyncLevel};
+use fault::{EIO, Fault};
+use model::Disk;
 use tempfile::TempDir;
 
 struct Files;
@@ -18,16 +29,32 @@ struct Site {
     path: PathBuf,
     sync: SyncLevel,
     _made: Option<TempDir>,
+    /// The model of a disk on which the directory lies.
+    model: Option<Disk>,
 }
 
 impl Site {
     fn new(sync: SyncLevel) -> Result<Self> {
         let made = tempfile::tempdir().map_err(failed)?;
-        Ok(Self { path: made.path().to_owned(), sync, _made: Some(made) })
+        Ok(Self { path: made.path().to_owned(), sync, _made: Some(made), model: None })
+    }
+
+    fn on(disk: Disk) -> Self {
+        Self { path: "/store".into(), sync: SyncLevel::default(), _made: None, model: Some(disk) }
+    }
+
+    fn disk(&self) -> Result<&Disk> {
+        let none = || agent_core::Error::new(ErrorKind::InvalidInput, format!("{:?} is no model", self.path));
+        self.model.as_ref().ok_or_else(none)
     }
 
     async fn open(&self) -> Result<FsStore> {
-        FsConfig::new(&self.path).with_sync(self.sync).open().await
+        let config = FsConfig::new(&self.path).with_sync(self.sync);
+        match &self.model {
+            // Transcripts are written in the background: which call is made when would differ from run to run.
+            Some(disk) => config.with_io(Arc::new(disk.clone())).with_transcripts(false).open().await,
+            None => config.open().await,
+        }
     }
 }
 
@@ -51,12 +78,32 @@ impl Factory for Files {
         Ok(Some(Arc::new(site.open().await?)))
     }
 
+    async fn fresh_for_faults(&self) -> Result<Site> {
+        Ok(Site::on(Disk::new()))
+    }
+
+    async fn lose_power(&self, site: &Site) -> Result<Site> {
+        let trace = site.disk()?.trace();
+        let now = trace.moments().pop().unwrap();
+        Ok(Site::on(trace.image(now, &BTreeSet::new())))
+    }
+
+    async fn fail(&self, site: &Site, call: Option<FailingCall>) -> Result<bool> {
+        let disk = site.disk()?;
+        let struck = !disk.heal().is_empty();
+        if let Some(FailingCall { skip, done, .. }) = call {
+            let fault = if done { Fault::DoneButFails(EIO) } else { Fault::Fails(EIO) };
+            disk.fail(move |number, _| (number == skip).then_some(fault));
+        }
+        Ok(struck)
+    }
+
     fn address(&self, site: &Site) -> Option<String> {
         site.path.to_str().map(str::to_owned)
     }
 
     async fn attach(&self, address: &str) -> Result<Site> {
-        Ok(Site { path: address.into(), sync: SyncLevel::default(), _made: None })
+        Ok(Site { path: address.into(), sync: SyncLevel::default(), _made: None, model: None })
     }
 
     fn damages(&self) -> &[DamageKind] {

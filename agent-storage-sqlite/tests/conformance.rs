@@ -1,4 +1,5 @@
-//! The public suite on the SQLite store.
+//! The public suite on the SQLite store. The clauses that cut the power and fail calls run in `power`, on a model of a
+//! disk under SQLite.
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 

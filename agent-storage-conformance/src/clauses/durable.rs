@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_core::{
     ActionId, ActionKind, Body, Commit, Decision, DeviceId, ErrorKind, Event, Expect, LeaseRequest, NewEvent,
-    NewSession, Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Seq, Session, SessionId,
+    NewSession, Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Scope, Seq, Session, SessionId,
     SessionQuery, SessionState, Storage, ToolConfirmation, ToolOutcome, Trigger, Wake, WorkspaceQuery,
 };
 
@@ -170,12 +170,17 @@ where
     stage.in_parts_of(16, (stage.settings.rounds / 25).max(2), check).await
 }
 
-/// Has another process work until it is killed in the middle of it; returns what it said was done.
-async fn killed(stage: &Stage, order: Order) -> Checked<Vec<String>> {
+/// Has another process work until it is killed in the middle of it; returns the store, opened after that, and what the
+/// process said was done. A store of one process is closed before.
+async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Storage, Vec<String>)> {
+    let alone = storage.sessions.capabilities().scope == Scope::Process;
+    let here = (!alone).then_some(storage);
     let (at, patience) = (address(stage)?, 1 + stage.effects.random_u64() % 12);
     let delay = Duration::from_micros(stage.effects.random_u64() % 3000);
     stage.note(format_args!("another process: {order:?}; it is killed {delay:?} after {patience} answers"));
-    blocking(move || Worker::start(&order, &at)?.kill_after(patience, delay)).await
+    let said = blocking(move || Worker::start(&order, &at)?.kill_after(patience, delay)).await?;
+    drop(here);
+    Ok((stage.open().await?, said))
 }
 
 /// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
@@ -190,9 +195,9 @@ async fn kill_appends(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     let mut session = stage.new_session(&storage).await?;
     for round in kills {
         let order = Order::Append(session.id, format!("round {round}"), 100_000);
-        let answers = killed(stage, order).await?;
+        let answers;
+        (storage, answers) = killed(stage, storage, order).await?;
         let acknowledged = answers.iter().map(|answer| seq(answer)).collect::<Checked<Vec<_>>>()?;
-        storage = stage.reopen(storage).await?;
         let now = storage.sessions.load(session.id).await?;
         let last = acknowledged.last().copied().unwrap_or(session.head);
         let expected: Vec<_> = (session.head.get() + 1..=last.get()).map(Seq::new).collect();
@@ -221,8 +226,8 @@ async fn kill_creations(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     let mut there = BTreeSet::new();
     let workspace = stage.new_workspace(&storage).await?.id;
     for round in kills {
-        let acknowledged = killed(stage, Order::CreateSessions(workspace)).await?;
-        storage = stage.reopen(storage).await?;
+        let acknowledged;
+        (storage, acknowledged) = killed(stage, storage, Order::CreateSessions(workspace)).await?;
         let before = there.len();
         for id in &acknowledged {
             let record = storage.sessions.load(id.parse()?).await?;
@@ -279,8 +284,8 @@ async fn kill_configurations(stage: Arc<Stage>, kills: Range<usize>) -> Checked 
     let mut there = 0;
     for round in kills {
         let name = format!("round {round}");
-        let acknowledged = killed(stage, Order::CreateWorkspaces(name.clone())).await?;
-        storage = stage.reopen(storage).await?;
+        let acknowledged;
+        (storage, acknowledged) = killed(stage, storage, Order::CreateWorkspaces(name.clone())).await?;
         for id in &acknowledged {
             let id = id.parse()?;
             same("the name of a workspace", &storage.workspaces.load(id).await?.name, &name)?;
@@ -330,10 +335,10 @@ async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     let mut expected = BTreeMap::new();
     for round in kills {
         let (name, workspace) = (format!("round {round}"), stage.effects.new_workspace_id());
-        let acknowledged = killed(stage, Order::BindDevices(name.clone(), workspace)).await?;
+        let acknowledged;
+        (storage, acknowledged) = killed(stage, storage, Order::BindDevices(name.clone(), workspace)).await?;
         let said: Vec<_> = (0..acknowledged.len()).map(|n| format!("{name} {n}")).collect();
         same("what was acknowledged", &acknowledged, &said)?;
-        storage = stage.reopen(storage).await?;
         for device in acknowledged {
             expected.insert(stage.device(&device)?, workspace);
         }

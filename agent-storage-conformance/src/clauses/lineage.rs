@@ -10,7 +10,7 @@ use agent_core::{
 };
 use futures::TryStreamExt;
 
-use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::failure::{Checked, Failure, holds_for, refused, same, shown};
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{Stage, goes_on, own_events, race};
 
@@ -528,11 +528,7 @@ async fn o19_a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Che
             )?;
         }
         other => {
-            return Err(Failure::new(
-                "the parent's last event",
-                "the child's report",
-                format_args!("{other:?}"),
-            ));
+            return Err(Failure::new("the parent's last event", "the child's report", shown(&other)));
         }
     }
     let result = storage.sessions.report_child(&stage.effects, parent.id, None).await;

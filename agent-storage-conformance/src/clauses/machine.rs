@@ -162,8 +162,15 @@ async fn r04_n05_every_trigger_in_every_state_does_what_the_table_says(stage: &S
                     holds_for(format_args!("{what} is an InvalidTransition from there"), &error, right)?;
                     same(&what, &now, &session)?;
                 }
-                (allowed, result) => {
-                    return Err(Failure::new(what, format!("{allowed:?}"), format!("{result:?}")));
+                (Some(to), Err(error)) => {
+                    return Err(Failure::of(what, format_args!("it is allowed: {to:?}"), &error));
+                }
+                (None, Ok(done)) => {
+                    return Err(Failure::new(
+                        what,
+                        "it is refused",
+                        format_args!("it leads to {}", done.session.status),
+                    ));
                 }
             }
             unchanged = (now == session).then_some((session, run));

@@ -15,6 +15,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod power;
 mod purging;
 mod sequences;
 mod tenants;
@@ -26,6 +27,7 @@ use crate::registry::Clause;
 pub(crate) fn all() -> Vec<Clause> {
     [
         durable::clauses(),
+        power::clauses(),
         atomic::clauses(),
         one_winner::clauses(),
         no_double::clauses(),

@@ -6,7 +6,7 @@ use agent_core::{
     Session, SessionState, Storage, Trigger, TriggerKind, Wake, WriteOutcome,
 };
 
-use crate::failure::{Checked, Failure, holds_for, refused, same};
+use crate::failure::{Checked, Failure, holds_for, refused, same, shown};
 use crate::registry::{Clause, table};
 use crate::stage::{START, Stage, own_events};
 
@@ -54,7 +54,7 @@ async fn refusals(stage: &Stage, storage: &Storage) -> Checked<Vec<(Commit, Erro
     let mut refused = Vec::new();
     for commit in commits {
         match storage.sessions.commit(commit.clone()).await {
-            Ok(done) => return Err(Failure::new("a commit at fault", "an error", format_args!("{done:?}"))),
+            Ok(done) => return Err(Failure::new("a commit at fault", "an error", shown(&done))),
             Err(error) => refused.push((commit, error)),
         }
     }

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::failure::{Checked, Failure, holds_for, same};
+use crate::failure::{Checked, Failure, answer, holds_for, same};
 use crate::history::History;
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, own_events, race};
@@ -69,7 +69,8 @@ fn alike<T: PartialEq + Debug>(what: &str, store: &Result<T>, reference: &Result
             same(what, store.kind(), reference.kind())?;
             same(what, &store.write_outcome(), &reference.write_outcome())
         }
-        _ => Err(Failure::new(what, format_args!("{reference:?}"), format_args!("{store:?}"))),
+        (Err(error), Ok(_)) => Err(Failure::of(what, answer(reference), error)),
+        (Ok(_), Err(_)) => Err(Failure::new(what, answer(reference), answer(store))),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agent_core::binding::decide_bind;
 use agent_core::*;
+use agent_storage_conformance::FailingCall;
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,44 @@ pub(crate) enum Fault {
     AcknowledgedBeforeWritten,
     /// An object of many parts is written in two steps.
     WrittenInTwo,
+    /// Nothing is ever synced.
+    NeverSyncs,
+    /// All is synced but the bindings.
+    BindingsUnsynced,
+    /// A write that fails is said not to be applied, whatever became of it.
+    FailuresDenied,
+    /// Refused commits are kept, and applied when the store is opened again.
+    RefusedAppliedLater,
+    /// Every commit fails.
+    NothingCommitted,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::None, Self::NoLock, Self::AcknowledgedBeforeWritten, Self::WrittenInTwo];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::None,
+        Self::NoLock,
+        Self::AcknowledgedBeforeWritten,
+        Self::WrittenInTwo,
+        Self::NeverSyncs,
+        Self::BindingsUnsynced,
+        Self::FailuresDenied,
+        Self::RefusedAppliedLater,
+        Self::NothingCommitted,
+    ];
 }
+
+/// The call to the disk that is to fail, and how many were made since that was asked for: a change of the file is one.
+#[derive(Debug, Default)]
+pub(crate) struct Failing {
+    pub(crate) call: Option<FailingCall>,
+    pub(crate) made: usize,
+}
+
+/// What the handles of one process on a store share.
+pub(crate) type Shared = Arc<Mutex<Failing>>;
+
+/// What stands for a deleted workspace.
+const TOMBSTONE: &str = "";
 
 type Entries = BTreeMap<String, String>;
 
@@ -37,6 +70,9 @@ type Entries = BTreeMap<String, String>;
 pub(crate) struct OneFile {
     folder: Arc<PathBuf>,
     fault: Fault,
+    failing: Shared,
+    /// Held as long as a store is open that only one process may use.
+    alone: Option<Arc<File>>,
     /// What is acknowledged and not yet written.
     late: Arc<Mutex<Option<Entries>>>,
 }
@@ -60,7 +96,20 @@ fn existing(entries: &Entries, id: SessionId) -> Result<Session> {
 
 fn workspace(entries: &Entries, id: WorkspaceId) -> Result<Workspace> {
     let absent = || Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"));
-    Workspace::from_json(entries.get(&key("workspace", id)).ok_or_else(absent)?)
+    let json = entries.get(&key("workspace", id)).ok_or_else(absent)?;
+    if json == TOMBSTONE {
+        return Err(Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted")));
+    }
+    Workspace::from_json(json)
+}
+
+fn store(entries: &mut Entries, commit: &Commit, planned: &Plan) {
+    if let Plan::Write { events, after, .. } = planned {
+        for event in events {
+            entries.insert(event_key(commit.session, event.seq.get()), event.to_json());
+        }
+        entries.insert(key("session", commit.session), after.to_json());
+    }
 }
 
 /// All entries of a kind, without it in their keys.
@@ -69,12 +118,36 @@ fn all<'a>(entries: &'a Entries, kind: &'a str) -> impl Iterator<Item = (&'a str
 }
 
 impl OneFile {
-    pub(crate) fn new(folder: &Path, fault: Fault) -> Self {
-        Self { folder: Arc::new(folder.to_owned()), fault, late: Arc::default() }
+    pub(crate) fn new(folder: &Path, fault: Fault, failing: &Shared, alone: Option<Arc<File>>) -> Self {
+        let folder = Arc::new(folder.to_owned());
+        let this = Self { folder, fault, failing: failing.clone(), alone: alone, late: Arc::default() };
+        if let Ok(text) = fs::read_to_string(this.refused()) {
+            fs::remove_file(this.refused()).unwrap();
+            let late: Entries = serde_json::from_str(&text).unwrap();
+            this.save(&late);
+        }
+        this
     }
 
     fn path(&self) -> PathBuf {
         self.folder.join("entries.json")
+    }
+
+    /// What is applied later, though it was refused.
+    fn refused(&self) -> PathBuf {
+        self.folder.join("refused.json")
+    }
+
+    /// What would be there if the power went: the model of a disk.
+    fn synced(&self) -> PathBuf {
+        self.folder.join("synced.json")
+    }
+
+    /// Writes what the loss of power leaves of the store in `from` into the folder `to`.
+    pub(crate) fn lose_power(from: &Path, to: &Path) {
+        // A store without a sync has no file.
+        let _ = fs::copy(from.join("synced.json"), to.join("entries.json"));
+        let _ = fs::copy(from.join("synced.json"), to.join("synced.json"));
     }
 
     fn entries(&self) -> Entries {
@@ -85,7 +158,23 @@ impl OneFile {
     fn save(&self, entries: &Entries) {
         let temp = self.folder.join(format!("{}.new", std::process::id()));
         fs::write(&temp, serde_json::to_string(entries).unwrap()).unwrap();
-        fs::rename(temp, self.path()).unwrap();
+        fs::rename(&temp, self.path()).unwrap();
+        let mut synced = entries.clone();
+        match self.fault {
+            Fault::NeverSyncs => return,
+            Fault::BindingsUnsynced => synced.retain(|key, _| !key.starts_with("binding")),
+            _ => {}
+        }
+        fs::write(&temp, serde_json::to_string(&synced).unwrap()).unwrap();
+        fs::rename(temp, self.synced()).unwrap();
+    }
+
+    /// Whether this call to the disk fails, and whether it does its work all the same.
+    fn fails(&self) -> Option<bool> {
+        let mut failing = self.failing.lock().unwrap();
+        let FailingCall { skip, done, .. } = failing.call?;
+        failing.made += 1;
+        (failing.made == skip + 1).then_some(done)
     }
 
     fn read<T>(&self, work: impl FnOnce(&Entries) -> Result<T>) -> Result<T> {
@@ -110,6 +199,18 @@ impl OneFile {
         let before = self.entries();
         let mut entries = before.clone();
         let done = work(&mut entries)?;
+        if let Some(applied) = self.fails() {
+            let mut outcome = WriteOutcome::NotApplied;
+            if applied {
+                self.save(&entries);
+                outcome = WriteOutcome::Unknown;
+            }
+            if self.fault == Fault::FailuresDenied {
+                outcome = WriteOutcome::NotApplied;
+            }
+            let error = Error::new(ErrorKind::Unavailable, "the disk failed; try again");
+            return Err(error.with_outcome(outcome));
+        }
         match self.fault {
             Fault::AcknowledgedBeforeWritten => *late = Some(entries),
             Fault::WrittenInTwo => {
@@ -125,7 +226,7 @@ impl OneFile {
                 pause();
                 self.save(&entries);
             }
-            Fault::None => self.save(&entries),
+            _ => self.save(&entries),
         }
         Ok(done)
     }
@@ -140,14 +241,23 @@ fn pause() {
 #[async_trait]
 impl SessionStore for OneFile {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
+        if self.fault == Fault::NothingCommitted {
+            let why = format!("table `events` of session {} is not there; create it", commit.session);
+            return Err(Error::new(ErrorKind::Unavailable, why));
+        }
+        if self.fault == Fault::RefusedAppliedLater {
+            let (entries, mut later) = (self.entries(), commit.clone());
+            later.expect = Expect::Any;
+            let now = session(&entries, commit.session)?;
+            if let (Err(_), Ok(planned)) = (plan(now.as_ref(), &commit), plan(now.as_ref(), &later)) {
+                let mut entries = entries;
+                store(&mut entries, &commit, &planned);
+                fs::write(self.refused(), serde_json::to_string(&entries).unwrap()).unwrap();
+            }
+        }
         self.change(|entries| {
             let planned = plan(session(entries, commit.session)?.as_ref(), &commit)?;
-            if let Plan::Write { events, after, .. } = &planned {
-                for event in events {
-                    entries.insert(event_key(commit.session, event.seq.get()), event.to_json());
-                }
-                entries.insert(key("session", commit.session), after.to_json());
-            }
+            store(entries, &commit, &planned);
             Ok(planned.committed())
         })
     }
@@ -189,7 +299,8 @@ impl SessionStore for OneFile {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Host, Durability::ProcessCrash)
+        let scope = if self.alone.is_some() { Scope::Process } else { Scope::Host };
+        Capabilities::new(scope, Durability::PowerLoss)
     }
 }
 
@@ -213,13 +324,18 @@ impl WorkspaceStore for OneFile {
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         OneFile::read(self, |entries| {
-            let records = all(entries, "workspace").map(|(_, json)| Workspace::from_json(json));
+            let alive = all(entries, "workspace").filter(|(_, json)| *json != TOMBSTONE);
+            let records = alive.map(|(_, json)| Workspace::from_json(json));
             query.page(records.collect::<Result<Vec<_>>>()?)
         })
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, format!("workspace {id} stays")))
+        self.change(|entries| {
+            workspace(entries, id)?;
+            entries.insert(key("workspace", id), TOMBSTONE.to_owned());
+            Ok(())
+        })
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
@@ -234,7 +350,10 @@ impl WorkspaceStore for OneFile {
     ) -> Result<()> {
         self.change(|entries| {
             ContentHash::check(expect, entries.get(&key("config", id)).map(String::as_str), &id)?;
-            entries.insert(key("config", id), text.unwrap_or_default());
+            match text {
+                Some(text) => entries.insert(key("config", id), text),
+                None => entries.remove(&key("config", id)),
+            };
             Ok(())
         })
     }

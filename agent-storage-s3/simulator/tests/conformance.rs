@@ -33,6 +33,11 @@ impl Factory for S3 {
         Ok(Some(Arc::new(backend::config(site, "server").open().await?)))
     }
 
+    /// What the service has answered is safe with it; what a client has not sent is lost with the client.
+    async fn lose_power(&self, site: &Simulator) -> Result<Simulator> {
+        Ok(site.clone())
+    }
+
     fn damages(&self) -> &[DamageKind] {
         &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
     }

@@ -35,8 +35,12 @@ impl ToyStore {
     ///
     /// `Unavailable` where another process has it open; `Denied`, `Full`, `Corrupt`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let database = Arc::new(Database::create(path).map_err(failed)?);
-        Ok(Self { database, tenant: TenantId::default() })
+        Ok(Self::on(Database::create(path).map_err(failed)?))
+    }
+
+    /// A store in an open database, for the tenant `default`.
+    pub fn on(database: Database) -> Self {
+        Self { database: Arc::new(database), tenant: TenantId::default() }
     }
 
     /// The same file for another tenant.

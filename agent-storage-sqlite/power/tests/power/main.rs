@@ -15,6 +15,7 @@ mod model;
 mod opening;
 mod script;
 mod strain;
+mod suite;
 mod vfs;
 mod writes;
 

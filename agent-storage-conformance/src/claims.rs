@@ -1,0 +1,96 @@
+//! What errors of commits claimed, held against the logs when a clause has ended: `NotApplied` means not now, and not
+//! later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::{
+    Commit, CommitId, Committed, ReadEvents, Result, SessionId, SessionStore, TenantId, WriteOutcome,
+};
+
+use crate::failure::{Checked, Failure};
+
+/// The commits that were sent to one store. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims(Arc<Mutex<BTreeMap<(TenantId, CommitId), Claim>>>);
+
+#[derive(Debug)]
+struct Claim {
+    session: SessionId,
+    sent: usize,
+    /// What an error said, if it claimed that nothing was applied.
+    not_applied: Option<String>,
+}
+
+impl Claims {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(TenantId, CommitId), Claim>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a commit is sent.
+    pub(crate) fn sent(&self, tenant: &TenantId, commit: &Commit) {
+        let new = Claim { session: commit.session, sent: 0, not_applied: None };
+        self.all().entry((tenant.clone(), commit.id)).or_insert(new).sent += 1;
+    }
+
+    /// Notes what came of it.
+    pub(crate) fn answered(&self, tenant: &TenantId, commit: CommitId, answer: &Result<Committed>) {
+        let Err(error) = answer else { return };
+        if error.write_outcome() == WriteOutcome::NotApplied
+            && let Some(claim) = self.all().get_mut(&(tenant.clone(), commit))
+        {
+            claim.not_applied = Some(format!("{}: {error}", error.kind().name()));
+        }
+    }
+
+    /// The tenants of commits of which an error claimed that they were not applied.
+    pub(crate) fn tenants(&self) -> BTreeSet<TenantId> {
+        self.claimed().into_keys().map(|(tenant, _)| tenant).collect()
+    }
+
+    /// The commits that were sent once and said not to be applied, by session. Of those that were sent more than once
+    /// each answer is about one of several calls.
+    fn claimed(&self) -> BTreeMap<(TenantId, SessionId), BTreeMap<CommitId, String>> {
+        let mut claimed = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for ((tenant, commit), claim) in &*self.all() {
+            if let (1, Some(error)) = (claim.sent, &claim.not_applied) {
+                let of = claimed.entry((tenant.clone(), claim.session)).or_default();
+                of.insert(*commit, error.clone());
+            }
+        }
+        claimed
+    }
+
+    /// Checks that no such commit of a tenant is in a record or a log.
+    pub(crate) async fn check(&self, tenant: &TenantId, store: &dyn SessionStore) -> Checked {
+        for ((_, session), commits) in self.claimed().into_iter().filter(|((of, _), _)| of == tenant) {
+            for applied in applied(store, session).await {
+                if let Some(error) = commits.get(&applied) {
+                    return Err(Failure::new(
+                        format_args!("commit {applied} of session {session}, after all"),
+                        format_args!("no trace of it: its error claimed WriteOutcome::NotApplied ({error})"),
+                        "it was applied",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The commits that a session's record and log show. What cannot be read shows none: the clause says what is readable.
+async fn applied(store: &dyn SessionStore, session: SessionId) -> BTreeSet<CommitId> {
+    let mut found = BTreeSet::new();
+    if let Ok(record) = store.load(session).await {
+        found.extend(record.recent.iter().map(|recent| recent.id));
+    }
+    let mut next = Some(ReadEvents::first(1000));
+    while let Some(read) = next {
+        let after = read.after;
+        let Ok(page) = store.read(session, read).await else { break };
+        found.extend(page.events.iter().map(|event| event.commit));
+        // A store that is broken elsewhere may page in circles.
+        next = page.next.filter(|next| next.after > after);
+    }
+    found
+}

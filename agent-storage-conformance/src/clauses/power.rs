@@ -1,0 +1,269 @@
+//! Contract 1 when the power goes, and contract 7 when calls to the medium fail.
+
+use std::collections::BTreeMap;
+
+use agent_core::{
+    Commit, DeviceId, ErrorKind, Expect, NewEvent, NewSession, Reason, Session, SessionId, SessionState,
+    Storage, Trigger, Workspace, WorkspaceId, WriteOutcome,
+};
+
+use crate::factory::FailingCall;
+use crate::failure::{Checked, Failure, brief, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    let mut clauses = table![Durable:
+        acknowledged_writes_outlive_a_power_loss (Needs::PowerLoss),
+    ];
+    clauses.extend(table![Outcomes:
+        a_failed_write_says_if_it_was_applied (Needs::Faults),
+    ]);
+    clauses
+}
+
+/// All that was acknowledged.
+#[derive(Default)]
+struct Acknowledged {
+    workspaces: BTreeMap<WorkspaceId, Option<Workspace>>,
+    configs: BTreeMap<WorkspaceId, Option<String>>,
+    bindings: BTreeMap<DeviceId, Option<WorkspaceId>>,
+    sessions: BTreeMap<SessionId, Session>,
+}
+
+impl Acknowledged {
+    /// Cuts the power, opens what is left, and looks for all of it.
+    async fn outlives(&self, stage: Stage, storage: Storage) -> Checked<(Stage, Storage)> {
+        let stage = stage.lose_power(storage).await?;
+        let storage = stage.open().await?;
+        for (id, workspace) in &self.workspaces {
+            let there = storage.workspaces.load(*id).await;
+            match workspace {
+                Some(workspace) => same("the workspace after the loss of power", &there?, workspace)?,
+                None => drop(refused!("a workspace that was deleted", there, ErrorKind::Deleted)?),
+            }
+        }
+        for (id, config) in &self.configs {
+            let there = storage.workspaces.load_config(*id).await?;
+            same("the configuration after the loss of power", &there, config)?;
+        }
+        for (device, bound) in &self.bindings {
+            let there = storage.bindings.resolve(device).await?;
+            same(format_args!("what {device} is bound to after the loss of power"), &there, bound)?;
+        }
+        for (id, session) in &self.sessions {
+            let there = storage.sessions.load(*id).await?;
+            same("the head of a session after the loss of power", &there.head, &session.head)?;
+            same("its record", &there, session)?;
+            if session.status.state != SessionState::Deleted {
+                let events = own_events(&storage, *id, 1000).await?;
+                same("its events", &(events.len() as u64), &session.head.get())?;
+            }
+        }
+        Ok((stage, storage))
+    }
+}
+
+/// The power goes after each write: what was acknowledged is there, whole, and the store goes on.
+async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
+    let mut known = Acknowledged::default();
+    let mut stage = stage.for_faults().await?;
+    let mut storage = stage.open().await?;
+    let [first, second] = [stage.workspace("first"), stage.workspace("second")];
+    for new in [&first, &second] {
+        let put = storage.workspaces.put(new.clone(), Expect::Absent).await?;
+        known.workspaces.insert(put.id, Some(put));
+        (stage, storage) = known.outlives(stage, storage).await?;
+    }
+    for text in [Some("a = 1"), Some("a = 2"), None] {
+        let text = text.map(str::to_owned);
+        storage.workspaces.save_config(first.id, text.clone(), Expect::Any).await?;
+        known.configs.insert(first.id, text);
+        (stage, storage) = known.outlives(stage, storage).await?;
+    }
+    let [laptop, phone] = [stage.device("laptop")?, stage.device("phone")?];
+    for (device, to) in [(&laptop, first.id), (&phone, first.id), (&laptop, second.id)] {
+        storage.bindings.bind(device, to, Expect::Any).await?;
+        known.bindings.insert(device.clone(), Some(to));
+        (stage, storage) = known.outlives(stage, storage).await?;
+    }
+    storage.bindings.unbind(&phone).await?;
+    known.bindings.insert(phone, None);
+    (stage, storage) = known.outlives(stage, storage).await?;
+
+    let [kept, gone] = [(); 2].map(|()| stage.effects.new_session_id());
+    for id in [kept, gone] {
+        let session = stage.create(&storage, NewSession::new(id, first.id)).await?;
+        known.sessions.insert(id, session);
+        (stage, storage) = known.outlives(stage, storage).await?;
+    }
+    for sizes in [vec![20], vec![500, 1, 5000], vec![100_000], vec![3; 50]] {
+        let messages = sizes.into_iter().map(|size| NewEvent::user_message("x".repeat(size)));
+        let commit = stage.seal(&known.sessions[&kept]).events(messages);
+        let session = storage.sessions.commit(commit).await?.session;
+        known.sessions.insert(kept, session);
+        (stage, storage) = known.outlives(stage, storage).await?;
+    }
+    // Several writes between two losses, of which the last ones are of other objects than the first.
+    let said = stage.say(&storage, &known.sessions[&kept], "one").await?.session;
+    known.sessions.insert(kept, stage.say(&storage, &said, "two").await?.session);
+    let renamed = storage.workspaces.put(first.clone().with_name("renamed"), Expect::Any).await?;
+    known.workspaces.insert(first.id, Some(renamed));
+    (stage, storage) = known.outlives(stage, storage).await?;
+
+    let delete = stage.seal(&known.sessions[&gone]).trigger(Trigger::Delete(Reason::UserDeleted));
+    known.sessions.insert(gone, storage.sessions.commit(delete).await?.session);
+    (stage, storage) = known.outlives(stage, storage).await?;
+    storage.workspaces.delete(second.id).await?;
+    known.workspaces.insert(second.id, None);
+    known.outlives(stage, storage).await.map(drop)
+}
+
+/// A write that is tried while a call to the medium fails.
+#[derive(Clone, Copy, Debug)]
+enum Write {
+    Commit,
+    Create,
+    Put,
+    Configure,
+    Bind,
+    Unbind,
+}
+
+const WRITES: [Write; 6] =
+    [Write::Commit, Write::Create, Write::Put, Write::Configure, Write::Bind, Write::Unbind];
+
+/// More calls to its medium than a store makes for one write.
+const MOST_CALLS: usize = 2000;
+
+/// Each call of each write fails, with and without its work: an error that claims `NotApplied` is right, now and after
+/// reopening, and the same write sent again takes effect, once.
+async fn a_failed_write_says_if_it_was_applied(stage: &Stage) -> Checked {
+    for done in [false, true] {
+        for write in WRITES {
+            fail_each_call(&stage.for_faults().await?, write, done).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn fail_each_call(stage: &Stage, write: Write, done: bool) -> Checked {
+    let mut storage = stage.open().await?;
+    let workspace = stage.new_workspace(&storage).await?;
+    let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+    let mut session = stage.create(&storage, new).await?;
+    for skip in 0..MOST_CALLS {
+        let name = format!("try {skip}");
+        // To be unbound, it must be bound.
+        if matches!(write, Write::Unbind) {
+            storage.bindings.bind(&stage.device(&name)?, workspace.id, Expect::Absent).await?;
+        }
+        let commit = match write {
+            Write::Create => {
+                let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
+                Commit::create(&stage.effects, new)
+            }
+            _ => stage.seal(&session),
+        };
+        let tried = Tried {
+            write,
+            workspace: workspace.clone().with_name(&*name),
+            device: stage.device(&name)?,
+            commit: commit.event(NewEvent::user_message(&*name)),
+        };
+        stage.fail(Some(FailingCall::new(skip, done))).await?;
+        let answer = tried.send(&storage).await;
+        let struck = stage.fail(None).await?;
+        if skip == 0 && !struck {
+            let what = format!("the first call to the medium of {write:?}");
+            return Err(Failure::new(what, "it fails, as Factory::fail was asked for", "it was not made"));
+        }
+        if let Err(error) = answer {
+            if !struck {
+                return Err(Failure::of(format_args!("{write:?} while no call failed"), "success", &error));
+            }
+            // An error may leave a handle of no use.
+            storage = stage.reopen(storage).await?;
+            if error.write_outcome() == WriteOutcome::NotApplied && tried.is_applied(&storage).await? {
+                return Err(Failure::new(
+                    format_args!("{write:?}, after a call to the medium failed"),
+                    format_args!(
+                        "not applied: the error claimed WriteOutcome::NotApplied ({})",
+                        brief(&error)
+                    ),
+                    "it was applied",
+                ));
+            }
+            tried.send(&storage).await?;
+        }
+        storage = stage.reopen(storage).await?;
+        let applied = tried.is_applied(&storage).await?;
+        same(format_args!("whether {write:?} is applied, once"), &applied, &true)?;
+        session = storage.sessions.load(session.id).await?;
+        if !struck {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format_args!("the calls to the medium of {write:?}"), "an end", MOST_CALLS))
+}
+
+/// One write, which can be sent again.
+struct Tried {
+    write: Write,
+    workspace: Workspace,
+    device: DeviceId,
+    commit: Commit,
+}
+
+impl Tried {
+    fn config(&self) -> String {
+        format!("name = {:?}", self.workspace.name)
+    }
+
+    async fn send(&self, storage: &Storage) -> agent_core::Result<()> {
+        let id = self.workspace.id;
+        match self.write {
+            Write::Commit | Write::Create => storage.sessions.commit(self.commit.clone()).await.map(drop),
+            Write::Put => storage.workspaces.put(self.workspace.clone(), Expect::Any).await.map(drop),
+            Write::Configure => storage.workspaces.save_config(id, Some(self.config()), Expect::Any).await,
+            Write::Bind => storage.bindings.bind(&self.device, id, Expect::Any).await.map(drop),
+            Write::Unbind => storage.bindings.unbind(&self.device).await.map(drop),
+        }
+    }
+
+    async fn is_applied(&self, storage: &Storage) -> Checked<bool> {
+        let id = self.workspace.id;
+        Ok(match self.write {
+            Write::Commit | Write::Create => {
+                let (written, whole) = (written(storage, &self.commit).await?, self.events());
+                if written != 0 && written != whole {
+                    return Err(Failure::new(
+                        "the events of a commit",
+                        format_args!("{whole} or none"),
+                        written,
+                    ));
+                }
+                written == whole
+            }
+            Write::Put => storage.workspaces.load(id).await?.name == self.workspace.name,
+            Write::Configure => storage.workspaces.load_config(id).await? == Some(self.config()),
+            Write::Bind => storage.bindings.resolve(&self.device).await?.is_some(),
+            Write::Unbind => storage.bindings.resolve(&self.device).await?.is_none(),
+        })
+    }
+
+    /// How many events the commit makes: a creation has one of its own.
+    fn events(&self) -> usize {
+        if matches!(self.write, Write::Create) { 2 } else { 1 }
+    }
+}
+
+/// How many events of a commit are in its session.
+async fn written(storage: &Storage, commit: &Commit) -> Checked<usize> {
+    match storage.sessions.load(commit.session).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(0),
+        other => drop(other?),
+    }
+    let events = own_events(storage, commit.session, 1000).await?;
+    Ok(events.iter().filter(|event| event.commit == commit.id).count())
+}
