@@ -14,6 +14,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod repair;
 mod sequences;
 mod tenants;
 mod workspaces;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Clause> {
         no_double::clauses(),
         fenced::clauses(),
         nothing_hides::clauses(),
+        repair::clauses(),
         outcomes::clauses(),
         bounded::clauses(),
         machine::clauses(),
