@@ -112,8 +112,8 @@ impl Command {
             Self::Delete { id, consent } => {
                 // One that is not there is not asked about; one that was cut off, or is damaged, is.
                 match site.manager.load(id).await {
-                    Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
                     _ if id == WorkspaceId::DEFAULT => {}
+                    Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
                     _ => consent.ask(&format!("the deletion of workspace {id}"))?,
                 }
                 let done = site.manager.delete(id).await?;
