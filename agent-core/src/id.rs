@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
@@ -176,6 +177,30 @@ impl FromStr for DeviceId {
 pub struct TenantId(Box<str>);
 
 impl TenantId {
+    /// Returns the tenant that belongs to an outside name: an e-mail address, the key of a customer, any text.
+    ///
+    /// The id is `t-` and the first 48 lower-case hexadecimal digits (192 bits) of the SHA-256 of the bytes of `name`, so
+    /// that a path or a key shows nothing of the name, and a script can compute it
+    /// (`printf %s "$name" | sha256sum | cut -c1-48`). The derivation never changes. Names are compared byte by byte: bring
+    /// them into one form first, for example to lower case, if several spellings mean the same tenant.
+    ///
+    /// ```
+    /// use agent_core::TenantId;
+    ///
+    /// let tenant = TenantId::derived("alice@example.com");
+    /// assert_eq!(tenant.as_str(), "t-ff8d9819fc0e12bf0d24892e45987e249a28dce836a85cad");
+    /// assert_ne!(tenant, TenantId::derived("Alice@example.com"));
+    /// ```
+    pub fn derived(name: &str) -> Self {
+        use std::fmt::Write;
+        let mut text = "t-".to_owned();
+        for byte in &Sha256::digest(name.as_bytes())[..24] {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self(text.into())
+    }
+
     /// The text itself; safe as a path component and as a key on every supported platform.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -358,6 +383,21 @@ mod tests {
             "550e8400-e29b-41d4-a716-446655440000",
             "case does not make another id"
         );
+    }
+
+    /// The derivation of a tenant from an outside name is pinned; what it gives is a tenant id.
+    #[test]
+    fn tenants_of_outside_names_are_pinned() {
+        for (name, tenant) in [
+            ("", "t-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934c"),
+            ("alice@example.com", "t-ff8d9819fc0e12bf0d24892e45987e249a28dce836a85cad"),
+            ("Alice@example.com", "t-cdbc73c2371c82a21a4ee7267fa1e49ec9e6f744aa75af0b"),
+            ("Jos\u{e9}/../..", "t-e1c98b658c428fd2a165b3bc2db47d1a51b54b1212407c35"),
+        ] {
+            let derived = TenantId::derived(name);
+            assert_eq!(derived.as_str(), tenant, "{name:?}");
+            assert_eq!(derived.as_str().parse::<TenantId>().unwrap(), derived);
+        }
     }
 
     /// O04: event ids follow from the commit, so that a retry makes the same events.

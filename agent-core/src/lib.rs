@@ -66,9 +66,10 @@ pub use session::{
     EventType, Expect, ExternalHandle, Failure, Keep, Labels, Learning, LearningKind, Lease, LeaseRequest,
     Lineage, Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Operation,
     OperationNoted, OperationOutcome, Origin, Patch, PendingAction, Pulse, Purge, Purged, ReadEvents, Reason,
-    References, Resource, Role, RunEnd, RunUsage, Scope, Session, SessionQuery, SessionState, SessionStore,
-    SessionStoreExt, SessionSummary, SpanId, Status, Step, SystemMessage, Title, ToolConfirmation,
-    ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Usage, UsageTotals, Wake, WakeCancelled,
+    Rebuilt, References, Resource, Role, RunEnd, RunUsage, Scope, Session, SessionQuery, SessionState,
+    SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step, SystemMessage, Title,
+    ToolConfirmation, ToolOutcome, ToolResult, ToolUse, Trigger, TriggerKind, Usage, UsageTotals, Wake,
+    WakeCancelled,
 };
 pub use storage::{Storage, Tenants};
 pub use workspace::{

@@ -310,11 +310,20 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// Those of the store; `Deleted` or `Busy` where the workspace was deleted, or is being deleted, and the session
-    /// would have been new.
+    /// would have been new; `Corrupt` if it is damaged: [`salvage_main`](Self::salvage_main) puts what can be read of it in its
+    /// place.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
-            let session = self.session_or_new(NewSession::new(main, id)).await?;
+            let session = match self.session_or_new(NewSession::new(main, id)).await {
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    return Err(Error::corrupt(format!(
+                        "the main session {main} of workspace {id} is damaged; run `session salvage {main} --main` (`WorkspaceManager::salvage_main`), or make another session the main one"
+                    ))
+                    .with_source(error));
+                }
+                session => session?,
+            };
             if session.status.state != SessionState::Deleted {
                 return Ok(session);
             }

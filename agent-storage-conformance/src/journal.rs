@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Seq, Session,
-    SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Reason, Rebuilt, Result, Revision, Seq,
+    Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Timestamp,
+    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
 
 use crate::claims::Claims;
@@ -229,9 +229,16 @@ impl SessionStore for Recorded {
             .await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
-        let sessions = |made: &u64| format!("{made} sessions");
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        let sessions =
+            |done: &Rebuilt| format!("{} sessions, {} left out", done.sessions, done.damaged.len());
         self.call("rebuild what is derived".to_owned(), self.inner.sessions.rebuild(), sessions).await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        let what = format!("delete the damaged session {}", short(id));
+        let deleted = self.inner.sessions.delete_damaged(id, at, reason);
+        self.call(what, deleted, |session| format!("a tombstone at event {}", session.head)).await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -46,6 +46,7 @@ pub struct FsConfig {
     pub(crate) effects: Effects,
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transcripts: bool,
+    pub(crate) create: bool,
 }
 
 impl FsConfig {
@@ -56,8 +57,7 @@ impl FsConfig {
     /// How many sessions are kept open for writing, unless set. Each takes two open files.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
 
-    const OPTIONS: &'static str =
-        "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, app=NAME";
+    const OPTIONS: &'static str = "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, create=true|false, app=NAME";
 
     /// A store in the directory `root`, which is made, for its owner only, by the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
@@ -69,6 +69,7 @@ impl FsConfig {
             effects: Effects::default(),
             io: Arc::new(RealIo),
             transcripts: true,
+            create: true,
         }
     }
 
@@ -101,8 +102,8 @@ impl FsConfig {
         Ok(Self::new(data.join(app)))
     }
 
-    /// Options from a URL: `files:PATH?sync=full|off&lock_wait_ms=NUMBER&open_sessions=NUMBER&transcripts=true|false`. In
-    /// the path, `%` and two hexadecimal digits stand for a byte. Without a path it is the platform's data directory, of
+    /// Options from a URL: `files:PATH?sync=full|off&lock_wait_ms=NUMBER&open_sessions=NUMBER&transcripts=true|false&create=true|false`.
+    /// In the path, `%` and two hexadecimal digits stand for a byte. Without a path it is the platform's data directory, of
     /// [`DEFAULT_APP`](Self::DEFAULT_APP) or of another program: `files:?app=Aptove`.
     ///
     /// ```
@@ -157,6 +158,7 @@ impl FsConfig {
             ("sync", "full") => Ok(self.with_sync(Sync::Full)),
             ("sync", "off") => Ok(self.with_sync(Sync::Off)),
             ("transcripts", _) => Ok(self.with_transcripts(value.parse().map_err(|_| bad())?)),
+            ("create", _) => Ok(self.with_create(value.parse().map_err(|_| bad())?)),
             ("lock_wait_ms", _) => {
                 let millis = value.parse::<u32>().map_err(|_| bad())?;
                 Ok(self.with_lock_wait(Duration::from_millis(u64::from(millis))))
@@ -205,6 +207,14 @@ impl FsConfig {
         self
     }
 
+    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
+    /// `NotFound` if the directory holds no store, so that a mistyped path is not taken for an empty store.
+    #[must_use]
+    pub fn with_create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
     /// Sets through what files are reached; for tests.
     #[must_use]
     pub fn with_io(mut self, io: Arc<dyn Io>) -> Self {
@@ -221,7 +231,8 @@ impl FsConfig {
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the name stands for something that is no directory; `Denied`.
+    /// `Corrupt` where the name stands for something that is no directory; `Denied`; `NotFound` if there is no store and
+    /// [none is to be made](Self::with_create).
     pub async fn open(self) -> Result<FsStore> {
         FsStore::with_config(self).await
     }
@@ -259,11 +270,13 @@ mod tests {
         assert_eq!((config.open_sessions, config.transcripts), (3, false));
         let config = config.with_option("sync", "full").unwrap().with_option("transcripts", "true").unwrap();
         assert_eq!((config.sync, config.transcripts), (Sync::Full, true));
+        assert!(config.create && !config.with_option("create", "false").unwrap().create);
         for (option, said) in [
             ("sync=maybe", "\"maybe\" is no value of sync"),
             ("lock_wait_ms=soon", "\"soon\" is no value of lock_wait_ms"),
             ("open_sessions=0", "\"0\" is no value of open_sessions"),
             ("transcripts=1", "\"1\" is no value of transcripts"),
+            ("create=no", "\"no\" is no value of create"),
             ("synch=full", "there is no option \"synch\""),
             ("app=notes", "names a path and a program"),
         ] {

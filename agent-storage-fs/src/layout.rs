@@ -7,6 +7,8 @@ use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
 pub(crate) const TOMBSTONE: &str = "tombstone.json";
+/// A tombstone that could not be read, kept when another took its place.
+pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUSPECT: &str = "suspect";
 pub(crate) const LEASE_PREFIX: &str = "lease-";

@@ -64,6 +64,7 @@
 
 mod bindings;
 mod config;
+mod delete_damaged;
 mod env;
 mod error;
 pub mod io;

@@ -93,7 +93,7 @@ fn cut(env: &Env, folder: &Path, keep: u64, again: bool) -> Result<u64> {
     Ok(removed)
 }
 
-fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Result<()> {
+pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut at = 0;
     while at < len {
@@ -115,6 +115,7 @@ fn sweep(env: &Env, folder: &Path) -> Result<()> {
         let derived = [layout::SNAPSHOT, layout::SUSPECT].contains(&name)
             || name.starts_with(layout::LEASE_PREFIX)
             || name.starts_with(layout::TAIL_PREFIX)
+            || name.starts_with(layout::TOMBSTONE_DAMAGED)
             || name.contains(layout::NEW);
         if derived {
             env.remove(&folder.join(name))?;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use agent_core::transcript::TranscriptMessage;
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
-    Epoch, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision, Scope,
-    Seq, Session, SessionId, SessionQuery, SessionStore, SessionStoreExt, SessionSummary, Storage, TenantId,
-    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
+    Durability, Epoch, Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Reason,
+    Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionStoreExt,
+    SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
+    WorkspaceStore, async_trait,
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
@@ -25,7 +26,7 @@ use crate::lock::Attempt;
 use crate::shell::{Gated, blocking, exclusively, observed, working};
 use crate::tenant::{Cell, Tenant};
 use crate::transcript::{self, TranscriptEdit};
-use crate::{bindings, listing, purge, reading, sessions, workspaces};
+use crate::{bindings, delete_damaged, listing, purge, reading, sessions, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -73,15 +74,22 @@ impl FsStore {
         // A process may change its directory later.
         config.root =
             std::path::absolute(&config.root).map_err(|e| failed("use the folder", &config.root, e))?;
+        let create = config.create;
         let env = Arc::new(Env::new(config));
         let looked = env.clone();
-        working(&env.open, move || match looked.io.stat(&looked.root) {
-            Ok(stat) if stat.kind == Kind::Folder => Ok(()),
+        let there = working(&env.open, move || match looked.io.stat(&looked.root) {
+            Ok(stat) if stat.kind == Kind::Folder => holds_store(&looked),
             Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed("use the folder", &looked.root, error)),
         })
         .await?;
+        if !there && !create {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("the folder {} holds no store; check the path", env.root.display()),
+            ));
+        }
         let shared = Arc::new(Shared { env, tenants: Mutex::default() });
         Ok(Self::of(shared, &TenantId::default()))
     }
@@ -341,25 +349,32 @@ impl SessionStore for FsStore {
         observed(span, self.look_at(id, move |tenant, cell| sessions::pulse(tenant, cell, id, epoch))).await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<Rebuilt> {
         let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
         let work = async {
-            let mut made = 0;
+            let mut done = Rebuilt::default();
             for (workspace, id) in self.look(listing::all).await? {
                 let rebuilt = self.write(id, move |tenant, cell, slot| {
                     sessions::rebuild(tenant, cell, slot, workspace, id)
                 });
                 match rebuilt.await {
-                    Ok(there) => made += u64::from(there),
+                    Ok(there) => done.sessions += u64::from(there),
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                        let error: &dyn std::error::Error = &error;
-                        tracing::warn!(session = %id, error, "what is derived from a damaged log was left as it is");
+                        done.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
                     }
                     Err(error) => return Err(error),
                 }
             }
-            Ok(made)
+            Ok(done)
         };
+        observed(span, work).await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        let span = info_span!("store.delete_damaged", store = "fs", session = %id, outcome = Empty);
+        let work = self.write(id, move |tenant, cell, slot| {
+            delete_damaged::delete_damaged(tenant, cell, slot, id, (at, reason))
+        });
         observed(span, work).await
     }
 
@@ -503,6 +518,19 @@ impl Tenants for FsStore {
     async fn close(&self) -> Result<()> {
         self.close().await
     }
+}
+
+/// Whether something in the root was made by a store.
+fn holds_store(env: &Env) -> Result<bool> {
+    let layout = Layout::new(&env.root, &TenantId::default());
+    for path in [layout.bindings(), layout.workspaces(), Layout::tenants(&env.root)] {
+        match env.io.stat(&path) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at", &path, error)),
+        }
+    }
+    Ok(false)
 }
 
 fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {

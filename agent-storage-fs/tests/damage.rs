@@ -566,7 +566,7 @@ async fn x08_f01_a_rebuild_goes_by_what_is_damaged() {
     let effects = Effects::default();
     let ids = {
         let store = hasty(folder.path()).await;
-        assert_eq!(store.rebuild().await.unwrap(), 0);
+        assert_eq!(store.rebuild().await.unwrap().sessions, 0);
         let mut ids = Vec::new();
         for _ in 0..3 {
             let id = session(&store, &effects).await.id;
@@ -576,11 +576,13 @@ async fn x08_f01_a_rebuild_goes_by_what_is_damaged() {
         ids
     };
     let store = open(folder.path()).await;
-    assert_eq!(store.rebuild().await.unwrap(), 3);
+    assert_eq!(store.rebuild().await.unwrap().sessions, 3);
     let log = log_of(folder.path(), ids[1]);
     let whole = fs::read(&log).unwrap();
     fs::write(&log, [b"x", &whole[1..]].concat()).unwrap();
-    assert_eq!(open(folder.path()).await.rebuild().await.unwrap(), 2);
+    let rebuilt = open(folder.path()).await.rebuild().await.unwrap();
+    assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (2, 1));
+    assert!(rebuilt.damaged[0].object.contains(&ids[1].to_string()), "{:?}", rebuilt.damaged);
     assert_eq!(fs::read(&log).unwrap()[1..], whole[1..], "what is damaged stays as it is");
     for id in [ids[0], ids[2]] {
         assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(2));

@@ -39,6 +39,7 @@ pub struct S3Config {
     pub(crate) attempt: Duration,
     pub(crate) concurrency: usize,
     pub(crate) effects: Effects,
+    pub(crate) create: bool,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<Planted>,
 }
@@ -51,7 +52,7 @@ impl S3Config {
     /// How many requests may be under way at once, unless set.
     pub const DEFAULT_CONCURRENCY: usize = 32;
 
-    const OPTIONS: &'static str = "deadline_ms, attempt_ms, concurrency, and those of object_store's AmazonS3 \
+    const OPTIONS: &'static str = "deadline_ms, attempt_ms, concurrency, create, and those of object_store's AmazonS3 \
         (region, endpoint, access_key_id, secret_access_key, session_token, allow_http, virtual_hosted_style_request, \
         ...)";
 
@@ -66,6 +67,7 @@ impl S3Config {
             attempt: Self::DEFAULT_ATTEMPT,
             concurrency: Self::DEFAULT_CONCURRENCY,
             effects: Effects::default(),
+            create: true,
             #[cfg(feature = "planted")]
             planted: None,
         }
@@ -119,7 +121,7 @@ impl S3Config {
         Ok(self)
     }
 
-    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`), or of
+    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`), or of
     /// `object_store`'s `AmazonS3`.
     ///
     /// # Errors
@@ -134,6 +136,11 @@ impl S3Config {
         match name {
             "deadline_ms" => Ok(self.with_deadline(millis()?)),
             "attempt_ms" => Ok(self.with_attempt(millis()?)),
+            "create" => match value {
+                "true" => Ok(self.with_create(true)),
+                "false" => Ok(self.with_create(false)),
+                _ => Err(invalid("the value of create is true or false")),
+            },
             "concurrency" => Ok(self.with_concurrency(usize::try_from(number()?).unwrap_or(1))),
             _ => {
                 let key = name.parse::<AmazonS3ConfigKey>().ok();
@@ -165,6 +172,14 @@ impl S3Config {
     #[must_use]
     pub fn with_concurrency(mut self, requests: usize) -> Self {
         self.concurrency = requests.clamp(1, 1000);
+        self
+    }
+
+    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
+    /// `NotFound` if nothing lies below the prefix, so that a mistyped address is not taken for an empty store.
+    #[must_use]
+    pub fn with_create(mut self, create: bool) -> Self {
+        self.create = create;
         self
     }
 
@@ -205,7 +220,7 @@ impl S3Config {
     /// # Errors
     ///
     /// `Unsupported` where the server ignores a precondition, lists late or out of order; the text names what.
-    /// `NotFound` where there is no such bucket; `InvalidInput`, `Denied`, `Unavailable`.
+    /// `NotFound` where there is no such bucket, or no store and [none is to be made](Self::with_create); `InvalidInput`, `Denied`, `Unavailable`.
     pub async fn open(self) -> Result<S3Store> {
         S3Store::open(self).await
     }

@@ -70,10 +70,13 @@ impl Tenant {
     }
 
     async fn page(&self, head: &Arc<Entry>, read: &ReadEvents, until: Instant) -> Result<EventPage> {
+        if read.limit == 0 {
+            return Ok(EventPage::default());
+        }
         let (first, last) = extent(head, record(head)?);
         let low = read.after.next().max(first);
         let high = read.before.map_or(last, |seq| before(seq).min(last));
-        let limit = read.limit.clamp(1, PAGE_MAX);
+        let limit = read.limit.min(PAGE_MAX);
         let mut filling = Filling { read, limit, events: Vec::new(), bytes: 0, full: false };
         let done = if low > high {
             Ok(())

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
-    Epoch, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision,
-    Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId,
-    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    Epoch, Error, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged, ReadEvents,
+    Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step,
+    Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+    async_trait,
 };
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
@@ -47,6 +48,13 @@ impl S3Store {
         let span = info_span!("store.open", store = "s3", outcome = Empty);
         let work = async {
             let mut bucket = Bucket::new(&config)?;
+            if !config.create {
+                let all = crate::keys::tenants(config.prefix());
+                if bucket.list(&all, None, None, 1, false, bucket.deadline()).await?.keys.is_empty() {
+                    let text = format!("{config} holds no store; check the address");
+                    return Err(Error::new(ErrorKind::NotFound, text));
+                }
+            }
             probe::probe(&mut bucket, config.prefix()).await?;
             let open = OpenState::new(format!("the store {config}"));
             Ok(Self::on(Arc::new(bucket), config.prefix().into(), &TenantId::default(), open))

@@ -81,7 +81,7 @@ const LIST_OF: &str = "SELECT device, workspace, crc FROM bindings INDEXED BY bi
 
 pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &BindingQuery) -> Step<Page<Binding>> {
     let after = wanted.after()?.map_or_else(String::new, |device| device.as_str().to_owned());
-    let limit = wanted.limit.clamp(1, PAGE_MAX);
+    let limit = wanted.limit.min(PAGE_MAX);
     let more = int(limit as u64 + 1);
     let (mut page, mut last, mut count) = (Page::default(), None, 0);
     let mut take = |row: &Row<'_>| -> Step<()> {

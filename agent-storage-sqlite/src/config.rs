@@ -48,6 +48,7 @@ pub struct SqliteConfig {
     pub(crate) writer_cache_kib: u32,
     pub(crate) max_pages: Option<u32>,
     pub(crate) effects: Effects,
+    pub(crate) create: bool,
 }
 
 impl SqliteConfig {
@@ -63,7 +64,7 @@ impl SqliteConfig {
     pub const DEFAULT_WRITER_CACHE_KIB: u32 = 16 << 10;
 
     const OPTIONS: &'static str =
-        "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER, cache_kib=NUMBER";
+        "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER, cache_kib=NUMBER, create=true|false";
 
     /// A store in the file `path`, which is made, for its owner only, when the store is opened.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -76,11 +77,12 @@ impl SqliteConfig {
             writer_cache_kib: Self::DEFAULT_WRITER_CACHE_KIB,
             max_pages: None,
             effects: Effects::default(),
+            create: true,
         }
     }
 
-    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER&cache_kib=NUMBER`. In
-    /// the path, `%` and two hexadecimal digits stand for a byte.
+    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER&cache_kib=NUMBER&create=true|false`.
+    /// In the path, `%` and two hexadecimal digits stand for a byte.
     ///
     /// ```
     /// use agent_storage_sqlite::SqliteConfig;
@@ -138,6 +140,7 @@ impl SqliteConfig {
                 let readers = value.parse::<u16>().ok().filter(|readers| *readers > 0).ok_or_else(bad)?;
                 Ok(self.with_readers(usize::from(readers)))
             }
+            "create" => Ok(self.with_create(value.parse().map_err(|_| bad())?)),
             "cache_kib" => {
                 let kib = value.parse::<u32>().ok().filter(|kib| *kib > 0).ok_or_else(bad)?;
                 Ok(self.with_cache_kib(kib))
@@ -183,6 +186,14 @@ impl SqliteConfig {
         self
     }
 
+    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
+    /// `NotFound` if there is no file or an empty one, so that a mistyped path is not taken for an empty store.
+    #[must_use]
+    pub fn with_create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
     /// Sets where randomness comes from.
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
@@ -201,7 +212,7 @@ impl SqliteConfig {
     ///
     /// `Corrupt` where the file is no database or damaged; `InvalidInput` where it belongs to another application;
     /// `Unsupported` where it is of a newer version of this library, or on a network file system; `Denied`, `Full`,
-    /// `Unavailable`.
+    /// `Unavailable`; `NotFound` if there is no store and [none is to be made](Self::with_create).
     pub async fn open(self) -> Result<SqliteStore> {
         SqliteStore::with_config(self).await
     }

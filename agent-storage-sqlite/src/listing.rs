@@ -112,7 +112,7 @@ pub(crate) fn sql(
             _ if walks.len() > 1 => " ORDER BY 1 DESC, 2 DESC",
             _ => " ORDER BY s.last_active_at DESC, s.id DESC",
         };
-        let limit = query.limit.clamp(1, PAGE_MAX) as u64 + 1;
+        let limit = query.limit.min(PAGE_MAX) as u64 + 1;
         sql.push(order).push(" LIMIT ").int(int(limit));
     }
     sql
@@ -208,7 +208,7 @@ pub(crate) fn sessions(
 ) -> Step<Option<Listed>> {
     let print = query.fingerprint();
     let after = query.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
-    let limit = query.limit.clamp(1, PAGE_MAX);
+    let limit = query.limit.min(PAGE_MAX);
     let (mut listed, mut last, mut count, mut found) = (Listed::default(), None, 0, 0);
     let wanted = sql(tenant, query, after, false);
     each(conn, &wanted.text, wanted.values(), |row| {

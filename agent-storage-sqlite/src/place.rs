@@ -9,8 +9,13 @@ use agent_core::{Error, ErrorKind, Result};
 use crate::error::corrupt;
 
 /// Checks what is at `path`, and makes an empty file there, for its owner only, where there is nothing.
-pub(crate) fn prepare(path: &Path) -> Result<()> {
+///
+/// `create` says whether a store may be made; where it may not, a file that is missing or empty is `NotFound`.
+pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
     let folder = above(path);
+    if !create && is_absent(path)? {
+        return Err(no_store(path));
+    }
     // Where the file is not there yet, its folder may be new as well: made by another process a moment ago, perhaps.
     if !path.exists() {
         make_folder(&mut System, folder).map_err(|source| failed("make the folder", folder, source))?;
@@ -31,6 +36,28 @@ pub(crate) fn prepare(path: &Path) -> Result<()> {
             }
             _ => Ok(()),
         },
+        Err(error) => Err(failed("look at", path, error)),
+    }
+}
+
+/// The error for a place where no store is, and none is to be made.
+pub(crate) fn no_store(path: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{} holds no store; check the path", path.display()))
+}
+
+/// Whether there is no file, or an empty one beside which SQLite left nothing.
+fn is_absent(path: &Path) -> Result<bool> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_file() && meta.len() == 0 => {
+            let left = |suffix: &str| {
+                let mut beside = path.as_os_str().to_owned();
+                beside.push(suffix);
+                fs::metadata(beside).is_ok_and(|meta| meta.len() > 0)
+            };
+            Ok(!left("-wal") && !left("-journal"))
+        }
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(failed("look at", path, error)),
     }
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use agent_core::{Session, SessionId};
+use agent_core::{
+    Damaged, Error, ErrorKind, Reason, Rebuilt, Seq, Session, SessionId, SessionState, TenantId, Timestamp,
+    WorkspaceId,
+};
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step, corrupt};
-use crate::rows::{checksum, each, first, number, text};
-use crate::sessions::{Stored, event, log, write_record};
+use crate::rows::{checksum, each, execute, first, int, number, seq, text};
+use crate::sessions::{Stored, event, log, no_session, write_record};
 
 /// As [`session`], for a record that was found to be damaged or missing.
 pub(crate) fn mend(
@@ -89,8 +92,12 @@ pub(crate) fn is_needed(conn: &Connection) -> rusqlite::Result<bool> {
 /// Makes all records anew, where there are none; inside the transaction of an opener.
 pub(crate) fn missing(conn: &Connection) -> rusqlite::Result<()> {
     if is_needed(conn)? {
-        match all(conn) {
-            Ok(_) => {}
+        match all(conn, None) {
+            Ok(rebuilt) => {
+                for damage in rebuilt.damaged {
+                    tracing::warn!(%damage, "a record could not be made anew");
+                }
+            }
             Err(Fault::Sql(error)) => return Err(error),
             // Each session that cannot be folded says so itself when it is loaded.
             Err(Fault::Refused(error)) => tracing::warn!(%error, "records could not be made anew"),
@@ -99,27 +106,112 @@ pub(crate) fn missing(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes all records anew, and returns how many; a log that is damaged keeps the record that it has.
-pub(crate) fn all(conn: &Connection) -> Step<u64> {
-    let sql = "SELECT tenant, session FROM logs UNION SELECT tenant, session FROM tombstones";
+/// Makes all records anew, of one tenant or of all; a log that is damaged keeps the record that it has, and is named.
+pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
+    let sql = "SELECT tenant, session FROM logs WHERE ?1 IS NULL OR tenant = ?1 \
+        UNION SELECT tenant, session FROM tombstones WHERE ?1 IS NULL OR tenant = ?1";
     let mut names = Vec::<(String, String)>::new();
-    each(conn, sql, [], |row| {
+    each(conn, sql, [only], |row| {
         names.push((row.get(0)?, row.get(1)?));
         Ok(())
     })?;
-    let mut made = 0;
+    let mut done = Rebuilt::default();
     for (tenant, name) in names {
+        let object = match only.is_some() || tenant == TenantId::default().as_str() {
+            true => format!("session {name}"),
+            false => format!("tenant {tenant}, session {name}"),
+        };
         let Ok(id) = name.parse::<SessionId>() else {
-            tracing::warn!("events of a session without a valid id are left alone");
+            done.damaged.push(Damaged::new(object, "its id is damaged"));
             continue;
         };
         match session(conn, &tenant.into(), id, false) {
-            Ok(_) => made += 1,
-            Err(Fault::Refused(error)) => {
-                tracing::warn!(session = %id, %error, "the record is not made anew");
-            }
+            Ok(_) => done.sessions += 1,
+            Err(Fault::Refused(error)) => done.damaged.push(Damaged::new(object, error.to_string())),
             Err(fault) => return Err(fault),
         }
     }
-    Ok(made)
+    Ok(done)
+}
+
+/// Deletes a session whose record cannot be made anew: a tombstone takes the record's place. All of its events are kept,
+/// as they are, until it is purged.
+pub(crate) fn delete_damaged(
+    conn: &Connection,
+    tenant: &Arc<str>,
+    id: SessionId,
+    (at, reason): (Timestamp, Reason),
+) -> Step<Session> {
+    match session(conn, tenant, id, true) {
+        Ok(None) => return Err(no_session(id).into()),
+        Ok(Some(stored)) if stored.session.status.state == SessionState::Deleted => return Ok(stored.session),
+        Ok(Some(_)) => {
+            let text = format!("session {id} can be read; delete it by a commit");
+            return Err(Error::new(ErrorKind::InvalidInput, text).into());
+        }
+        Err(Fault::Refused(error)) if *error.kind() == ErrorKind::Corrupt => {}
+        Err(fault) => return Err(fault),
+    }
+    let name = id.to_string();
+    let number = log(conn, tenant, id)?;
+    let (known, last) = match number {
+        Some(log) => readable(conn, tenant, id, log)?,
+        None => (None, Seq::ZERO),
+    };
+    if number.is_none() && !is_there(conn, tenant, &name)? {
+        return Err(no_session(id).into());
+    }
+    let listed = first(conn, "SELECT workspace FROM sessions WHERE log = ?", params![number], |row| {
+        Ok(text(row, 0)?.and_then(|workspace| workspace.parse::<WorkspaceId>().ok()))
+    })?;
+    // Where nothing names its workspace any more, it is in the one that everybody has.
+    let workspace = known.as_ref().map(|known| known.workspace).or(listed.flatten());
+    let workspace = workspace.unwrap_or(WorkspaceId::DEFAULT);
+    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
+    let log = match number {
+        Some(log) => log,
+        None => {
+            execute(conn, "INSERT INTO logs (tenant, session) VALUES (?, ?)", params![&**tenant, name])?;
+            conn.last_insert_rowid()
+        }
+    };
+    let (record, kept) = (tombstone.to_json(), int(tombstone.head.get()));
+    execute(
+        conn,
+        "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
+         ON CONFLICT (tenant, session) DO UPDATE SET record = excluded.record, crc = excluded.crc",
+        params![&**tenant, name, kept, checksum(&[tenant, &name, &record]), record],
+    )?;
+    write_record(conn, tenant, log, &tombstone, Some(kept))?;
+    Ok(tombstone)
+}
+
+fn is_there(conn: &Connection, tenant: &str, name: &str) -> Step<bool> {
+    let sql = "SELECT 1 FROM tombstones WHERE tenant = ? AND session = ?";
+    Ok(first(conn, sql, params![tenant, name], |_| Ok(()))?.is_some())
+}
+
+/// What a log folds into as far as it can be read, and the number of its last row.
+fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(Option<Session>, Seq)> {
+    let (name, mut known, mut last, mut whole) = (id.to_string(), None::<Session>, Seq::ZERO, true);
+    each(conn, "SELECT seq, crc, json FROM events WHERE log = ? ORDER BY seq", [log], |row| {
+        last = seq(number(row, 0)?);
+        if !whole {
+            return Ok(());
+        }
+        // A record that an event was applied to in part is thrown away.
+        let next = event(row, 0, tenant, &name)?.and_then(|event| match &known {
+            None => Session::begin(id, &event),
+            Some(so_far) => {
+                let mut next = so_far.clone();
+                next.apply(&event).map(|()| next)
+            }
+        });
+        match next {
+            Ok(next) => known = Some(next),
+            Err(_) => whole = false,
+        }
+        Ok(())
+    })?;
+    Ok((known, last))
 }

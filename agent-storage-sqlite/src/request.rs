@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agent_core::session::Step as CommitStep;
 use agent_core::{
-    Commit, Committed, ContentHash, DeviceId, Epoch, Expect, Purge, Purged, Result, Revision, Session,
-    SessionId, Timestamp, Trigger, Workspace, WorkspaceId,
+    Commit, Committed, ContentHash, DeviceId, Epoch, Expect, Purge, Purged, Reason, Rebuilt, Result,
+    Revision, Session, SessionId, Timestamp, Trigger, Workspace, WorkspaceId,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -22,8 +22,12 @@ pub(crate) enum Request {
     Beat(SessionId, Epoch),
     /// Make a session's record anew, where it is damaged or missing.
     Mend(SessionId),
-    /// Make all records anew.
-    Rebuild,
+    /// Make all records anew: of the tenant, or of all tenants.
+    Rebuild {
+        all: bool,
+    },
+    /// Delete a session whose record cannot be made anew.
+    DeleteDamaged(SessionId, Timestamp, Reason),
     Put(Box<Workspace>, Expect<Revision>),
     Touch(WorkspaceId, Timestamp),
     Delete(WorkspaceId),
@@ -43,6 +47,7 @@ pub(crate) enum Answer {
     Bound(WorkspaceId),
     Was(bool),
     Count(u64),
+    Rebuilt(Rebuilt),
     Done,
 }
 
@@ -101,9 +106,13 @@ impl Request {
                 let stored = rebuild::mend(conn, tenant, *id, true)?;
                 Answer::Session(Box::new(stored.ok_or_else(|| no_session(*id))?.session))
             }
-            Self::Rebuild => {
+            Self::Rebuild { all } => {
                 known.clear();
-                Answer::Count(rebuild::all(conn)?)
+                Answer::Rebuilt(rebuild::all(conn, (!all).then_some(&**tenant))?)
+            }
+            Self::DeleteDamaged(id, at, reason) => {
+                known.remove(&(tenant.clone(), *id));
+                Answer::Session(Box::new(rebuild::delete_damaged(conn, tenant, *id, (*at, *reason))?))
             }
             Self::Put(workspace, expect) => {
                 Answer::Workspace(Box::new(workspaces::put(conn, tenant, workspace, *expect)?))

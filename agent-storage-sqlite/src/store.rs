@@ -7,9 +7,9 @@ use std::time::Duration;
 use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
     Durability, Epoch, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged,
-    ReadEvents, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary,
-    Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
-    async_trait,
+    ReadEvents, Reason, Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery,
+    SessionStore, SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId,
+    WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -125,15 +125,25 @@ impl SqliteStore {
         observed(span, work).await
     }
 
-    /// Makes all session records, lists and labels of all tenants anew from the logs, and returns how many. A record
-    /// whose log is damaged is left as it is.
+    /// Makes all session records, lists and labels of all tenants anew from the logs, and returns of how many sessions. A
+    /// record whose log is damaged is left as it is, and named. [`SessionStore::rebuild`] does it for one tenant.
     ///
     /// # Errors
     ///
     /// As for [`SessionStore`].
-    pub async fn rebuild(&self) -> Result<u64> {
+    pub async fn rebuild(&self) -> Result<Rebuilt> {
+        self.rebuilt(true).await
+    }
+
+    async fn rebuilt(&self, all: bool) -> Result<Rebuilt> {
         let span = info_span!("store.rebuild", store = "sqlite", outcome = Empty);
-        observed(span, async { count(&self.ask(Request::Rebuild).await?) }).await
+        let work = async {
+            match self.ask(Request::Rebuild { all }).await? {
+                Answer::Rebuilt(rebuilt) => Ok(rebuilt),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
     }
 
     /// Closes the store for all of its tenants and clones: finishes the writes that have begun, ends the threads, and
@@ -407,9 +417,19 @@ impl SessionStore for SqliteStore {
         Ok(found.into_iter().map(|what| Damaged::new(file.clone(), what)).collect())
     }
 
-    /// For all tenants.
-    async fn rebuild(&self) -> Result<u64> {
-        SqliteStore::rebuild(self).await
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        self.rebuilt(false).await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        let span = info_span!("store.delete_damaged", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            match self.ask(Request::DeleteDamaged(id, at, reason)).await? {
+                Answer::Session(session) => Ok(*session),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -166,7 +166,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> 
     let after = cursor.map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
     // Behind the last moment, where the list starts at its beginning.
     let (at, id) = after.map_or((i64::MAX, "~".to_owned()), |(at, id)| (at.as_micros(), key(id)));
-    let limit = wanted.limit.clamp(1, PAGE_MAX);
+    let limit = wanted.limit.min(PAGE_MAX);
     let words: &[_] = if wanted.with_deleting {
         &[WorkspaceStatus::Active, WorkspaceStatus::Deleting]
     } else {

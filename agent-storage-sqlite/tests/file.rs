@@ -195,7 +195,7 @@ async fn x08_derived_rows_are_made_anew_from_the_log() {
     }
     site.raw().execute_batch("DELETE FROM labels").unwrap();
     assert_eq!(store.list(query()).await.unwrap().items.len(), 0);
-    assert_eq!(store.rebuild().await.unwrap(), 1);
+    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
     assert_eq!(store.list(query()).await.unwrap(), list);
 }
 
@@ -343,7 +343,7 @@ async fn o10_o14_what_is_due_is_found_in_order() {
     assert_eq!(due(1).await, [waits.id]);
     assert_eq!(due(25).await, [waits.id, wakes[1], wakes[2], fails.id]);
     assert_eq!(due(60).await, [waits.id, wakes[1], wakes[2], fails.id, wakes[0]]);
-    assert_eq!(store.rebuild().await.unwrap(), 6);
+    assert_eq!(store.rebuild().await.unwrap().sessions, 6);
     assert_eq!(due(60).await.len(), 5, "the index is made anew from the logs");
 }
 

@@ -1,7 +1,6 @@
 //! Measures the stores against the least that any implementation has to do, in turns in one run.
 //!
-//! `cargo run --release -p benches -- [--json] [--quick] [--store=files|sqlite] [WORKLOAD …]`; `TMPDIR` says on which
-//! disk.
+//! `cargo run --release -p benches -- --help` says what it takes.
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
@@ -14,6 +13,7 @@ mod report;
 mod rounds;
 mod workloads;
 
+use clap::Parser;
 use ours::Backend;
 use report::Figure;
 use workloads::{NAMES, Place, memory, processes};
@@ -21,32 +21,50 @@ use workloads::{NAMES, Place, memory, processes};
 /// What a step came to: any failure ends the program.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
+/// Measures the stores against the least that any implementation has to do.
+///
+/// TMPDIR says on which disk.
+#[derive(Debug, Parser)]
+#[command(name = "benches", max_term_width = 100)]
+struct Args {
+    /// Print a line of JSON for each figure
+    #[arg(long)]
+    json: bool,
+    /// Leave out what takes minutes to fill
+    #[arg(long)]
+    quick: bool,
+    /// Measure this store only
+    #[arg(long, value_name = "STORE", value_parser = Backend::ALL.map(Backend::name))]
+    store: Option<String>,
+    /// Measure these only [default: all]
+    #[arg(value_name = "WORKLOAD", value_parser = NAMES)]
+    workloads: Vec<String>,
+}
+
 #[tokio::main]
 async fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("--worker", orders)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return worker(orders).await;
     }
-    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let stores = arguments.iter().find_map(|argument| argument.strip_prefix("--store="));
-    let stores = match stores {
-        Some(name) => vec![Backend::named(name).ok_or("--store is files or sqlite")?],
+    let args = Args::parse();
+    let stores = match args.store.as_deref().and_then(Backend::named) {
+        Some(store) => vec![store],
         None => Backend::ALL.to_vec(),
     };
-    let mut wanted: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|argument| !argument.starts_with("--")).collect();
+    let mut wanted: Vec<&str> = args.workloads.iter().map(String::as_str).collect();
     if wanted.is_empty() {
         wanted = NAMES.to_vec();
     }
-    if !has("--json") {
+    if !args.json {
         println!("{}", Figure::head());
     }
     for store in stores {
         for name in &wanted {
             let folder = tempfile::tempdir()?;
-            let place = Place::new(store, folder.path().join(name), has("--quick"))?;
+            let place = Place::new(store, folder.path().join(name), args.quick)?;
             for figure in workloads::run(name, &place).await? {
-                println!("{}", if has("--json") { figure.json() } else { figure.row() });
+                println!("{}", if args.json { figure.json() } else { figure.row() });
             }
         }
     }

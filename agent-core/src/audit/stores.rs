@@ -13,7 +13,8 @@ use crate::id::{DeviceId, Epoch, Revision, Seq, SessionId, WorkspaceId};
 use crate::page::{Damaged, Page};
 use crate::session::{
     Capabilities, Commit, Committed, Event, EventPage, Expect, Operation, OperationNoted, Pulse, Purge,
-    Purged, ReadEvents, Session, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Trigger,
+    Purged, ReadEvents, Reason, Rebuilt, Session, SessionQuery, SessionState, SessionStore, SessionSummary,
+    Step, Trigger,
 };
 use crate::storage::Storage;
 use crate::workspace::{ContentHash, Workspace, WorkspaceQuery, WorkspaceStatus, WorkspaceStore};
@@ -160,8 +161,14 @@ impl SessionStore for Audited<dyn SessionStore> {
         self.store.pulse(id, epoch).await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<Rebuilt> {
         self.store.rebuild().await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        refuse_audit(id)?;
+        let noted = OperationNoted::new(Operation::DeleteSession).session(id);
+        self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {

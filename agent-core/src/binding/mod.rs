@@ -104,7 +104,7 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
 pub struct BindingQuery {
     /// Only to this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// The most on the page; at most 1,000.
+    /// The most on the page; at most 1,000. 0 gives an empty page, without a next one.
     pub limit: usize,
     /// Where the page starts.
     pub cursor: Option<Cursor>,
@@ -132,7 +132,7 @@ impl BindingQuery {
     /// Sets the most on the page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit.clamp(1, PAGE_MAX);
+        self.limit = limit.min(PAGE_MAX);
         self
     }
 
@@ -171,7 +171,7 @@ impl BindingQuery {
             .filter(|binding| after.as_ref().is_none_or(|after| binding.device > *after))
             .collect();
         found.sort();
-        let limit = self.limit.clamp(1, PAGE_MAX);
+        let limit = self.limit.min(PAGE_MAX);
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);

@@ -1,6 +1,6 @@
 //! A new session of what can be read of a damaged one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use tracing::instrument;
@@ -9,10 +9,11 @@ use super::walk::{Step, Walk};
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, SessionId, WorkspaceId};
+use crate::manager::WorkspaceManager;
 use crate::session::record::OPEN_CALLS_MAX;
 use crate::session::{
-    Actor, Body, CallId, Commit, DocumentWritten, Event, NewEvent, NewSession, ReadEvents, Session,
-    SessionState, SessionStoreExt, SystemMessage,
+    Actor, Body, CallId, Commit, DocumentWritten, Event, Expect, NewEvent, NewSession, ReadEvents, Session,
+    SessionState, SessionStoreExt, SystemMessage, ToolResult, Trigger,
 };
 use crate::storage::Storage;
 
@@ -47,6 +48,16 @@ pub struct Gap {
     pub reason: String,
 }
 
+impl Gap {
+    /// Which events are lost, without the reason.
+    fn place(&self) -> String {
+        match self.first == self.last {
+            true => format!("event {} could not be read", self.first),
+            false => format!("events {} to {} could not be read", self.first, self.last),
+        }
+    }
+}
+
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first == self.last {
@@ -60,17 +71,19 @@ impl Storage {
     /// Makes a new session in the workspace `into`, or else in that of the damaged one, of all that can be read of the
     /// conversation in the session `id`: messages, thoughts, tool calls with their results, events of the host's own types,
     /// and the last version of each document. What was cleared stays cleared. For each stretch that cannot be read a message
-    /// of the system says so. Nothing in the new session waits for a run. The damaged one stays as it is.
+    /// of the system says so; what is wrong there stands in [`Salvaged::gaps`] only. Nothing in the new session waits for a
+    /// run. The damaged one stays as it is.
     ///
     /// What belongs to runs (states, usage, questions, wakes) is not taken over. A call whose result is lost gets one that
     /// says it was interrupted; a result whose call is lost is left out.
     ///
-    /// After an error or a crash the new session may be there in part; delete it, and salvage again.
+    /// After an error or a crash the new session may be there in part; delete it, and salvage again. If the damaged one is
+    /// the main session of its workspace, call [`WorkspaceManager::salvage_main`](crate::WorkspaceManager::salvage_main).
     ///
     /// # Errors
     ///
     /// `NotFound`; `Deleted`; `Corrupt` where nothing can be read, or, without `into`, where the workspace cannot; those of
-    /// [`SessionStore::commit`](crate::SessionStore::commit).
+    /// [`SessionStore::commit`](crate::SessionStore::commit), `Conflict` too: somebody else wrote to the new session.
     #[instrument(name = "salvage", skip(self, effects))]
     pub async fn salvage(
         &self,
@@ -108,7 +121,7 @@ impl Storage {
             visible_from: record.as_ref().map_or(Seq::ZERO, |record| record.visible_from),
             ready: Vec::new(),
             bytes: 0,
-            open: HashSet::new(),
+            open: Vec::new(),
             documents: BTreeMap::new(),
         };
         let (mut read, mut gaps) = (0, Vec::new());
@@ -119,7 +132,8 @@ impl Storage {
                     saved.take(&event).await?;
                 }
                 Step::Gap(gap) => {
-                    let lost = SystemMessage::injected(format!("[Lost: {gap}]"));
+                    // What is wrong is for the operator: it names files of the server.
+                    let lost = SystemMessage::injected(format!("[Lost: {}]", gap.place()));
                     saved.add(NewEvent::of(&Body::SystemMessage(lost))).await?;
                     gaps.push(gap);
                 }
@@ -149,6 +163,30 @@ impl Storage {
     }
 }
 
+impl WorkspaceManager {
+    /// Salvages the session `id`, as [`Storage::salvage`] does, and makes the new session the main session of the workspace
+    /// that it is in: devices that are bound there go on with it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Storage::salvage`], and of [`set_main_session`](Self::set_main_session); the error then names the new
+    /// session, which stays.
+    pub async fn salvage_main(&self, id: SessionId, into: Option<WorkspaceId>) -> Result<Salvaged> {
+        let saved = self.storage.salvage(&self.effects, id, into).await?;
+        let new = &saved.session;
+        match self.set_main_session(new.workspace, new.id).await {
+            Ok(_) => Ok(saved),
+            Err(error) => {
+                let text = format!(
+                    "session {id} is salvaged as {}, which could not be made the main session of workspace {}; set it there",
+                    new.id, new.workspace
+                );
+                Err(Error::new(error.kind().clone(), text).with_source(error))
+            }
+        }
+    }
+}
+
 /// The new session, and what is to be added to it next.
 struct Saved<'a> {
     storage: &'a Storage,
@@ -158,8 +196,8 @@ struct Saved<'a> {
     visible_from: Seq,
     ready: Vec<NewEvent>,
     bytes: usize,
-    /// Calls without a result so far.
-    open: HashSet<CallId>,
+    /// Calls without a result so far, in order.
+    open: Vec<CallId>,
     /// The last version of each document, and who wrote it.
     documents: BTreeMap<String, (DocumentWritten, Actor)>,
 }
@@ -177,18 +215,17 @@ impl Saved<'_> {
             _ if !visible => return Ok(()),
             Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
                 if self.open.len() == OPEN_CALLS_MAX {
-                    // Only where results are lost. It closes them.
-                    self.open.clear();
-                    self.add(NewEvent::interrupt()).await?;
+                    // Only where results are lost.
+                    self.close_calls().await?;
                 }
-                if !self.open.insert(call.call) {
+                if self.open.contains(&call.call) {
                     return Ok(());
                 }
+                self.open.push(call.call);
             }
             Body::AgentToolResult(result) => {
-                if !self.open.remove(&result.call) {
-                    return Ok(());
-                }
+                let Some(at) = self.open.iter().position(|open| *open == result.call) else { return Ok(()) };
+                self.open.remove(at);
             }
             Body::UserMessage(_)
             | Body::UserDefineOutcome(_)
@@ -213,14 +250,22 @@ impl Saved<'_> {
         Ok(())
     }
 
+    /// Gives every open call a result that says what is known of it.
+    async fn close_calls(&mut self) -> Result<()> {
+        for call in std::mem::take(&mut self.open) {
+            let result = Body::AgentToolResult(ToolResult::interrupted(call));
+            self.add(NewEvent::of(&result).with_actor(Actor::SYSTEM)).await?;
+        }
+        Ok(())
+    }
+
     async fn finish(mut self) -> Result<Session> {
         for (written, actor) in std::mem::take(&mut self.documents).into_values() {
             let mut anew = DocumentWritten::after(None, written.name, written.text);
             (anew.format, anew.limit) = (written.format, written.limit);
             self.add(NewEvent::document_written(anew).with_actor(actor)).await?;
         }
-        // Takes away what waits, and closes what is open.
-        self.add(NewEvent::interrupt()).await?;
+        self.close_calls().await?;
         self.store().await?;
         Ok(self.session)
     }
@@ -232,7 +277,8 @@ impl Saved<'_> {
             return Ok(());
         }
         let now = &self.session;
-        let commit = events.into_iter().fold(Commit::seal(self.effects, now.id, now.head), Commit::event);
+        let commit = Commit::seal(self.effects, now.id, now.head).expect(Expect::Is(now.head));
+        let commit = commit.trigger(Trigger::Adopt(events));
         self.session = self.storage.sessions.settle(commit).await?.session;
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Intent first: the record is marked, then everything else goes, then the record. So whoever repeats it finds what is
 //! left to do, and nobody finds a workspace that looks whole and is not.
 
-use tracing::instrument;
+use tracing::{instrument, warn};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{SessionId, WorkspaceId};
@@ -12,7 +12,7 @@ use crate::page::PAGE_MAX;
 use crate::retention::purge::needed;
 use crate::retention::{Kept, Protection};
 use crate::session::{
-    Commit, Purge, ReadEvents, Reason, SessionQuery, SessionState, SessionStoreExt, Trigger,
+    Commit, Purge, ReadEvents, Reason, Session, SessionQuery, SessionState, SessionStoreExt, Trigger,
 };
 use crate::workspace::{Workspace, WorkspaceStatus, WorkspaceStoreExt};
 
@@ -34,6 +34,26 @@ pub struct Deletion {
 }
 
 impl WorkspaceManager {
+    /// Deletes a session and returns its tombstone. Its id is not used again, a run that goes on in it is fenced off, and its
+    /// events stay until it is [purged](Self::purge). A damaged session is deleted as well, with its damaged bytes kept until
+    /// then. Doing it twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Unsupported` if the session is damaged and its store cannot delete such a one.
+    #[instrument(name = "delete_session", skip(self))]
+    pub async fn delete_session(&self, id: SessionId) -> Result<Session> {
+        let sessions = &*self.storage.sessions;
+        let reason = Reason::UserDeleted;
+        match sessions.trigger(&self.effects, id, Trigger::Delete(reason)).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                warn!(session = %id, %error, "a damaged session is deleted");
+                sessions.delete_damaged(id, self.effects.now(), reason).await
+            }
+            deleted => deleted.map(|done| done.session),
+        }
+    }
+
     /// Deletes a workspace for good: its devices are unbound, its sessions deleted and purged, its configuration and
     /// areas removed; tombstones stay. A run that goes on in it is fenced off.
     ///
@@ -43,7 +63,7 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `NotFound`; `InvalidInput` for the workspace `default`, which stays for ever; `Corrupt` where a session of it
-    /// cannot be read: mend it, then delete again. Any other error of the stores, as it is.
+    /// cannot be read: [delete](Self::delete_session) that, then delete again. Any other error of the stores, as it is.
     #[instrument(name = "delete_workspace", skip(self))]
     pub async fn delete(&self, id: WorkspaceId) -> Result<Deletion> {
         if id == WorkspaceId::DEFAULT {
@@ -92,7 +112,7 @@ impl WorkspaceManager {
             }
             if let Some(damage) = page.damaged.first() {
                 return Err(Error::corrupt(format!(
-                    "workspace {id} is marked and not yet gone, since {damage}; mend or remove that, then delete again"
+                    "workspace {id} is marked and not yet gone, since {damage}; delete that session by itself, then delete again"
                 )));
             }
             if page.items.is_empty() {

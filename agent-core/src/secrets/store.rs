@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::effects::Timestamp;
 use crate::error::Result;
 use crate::id::{Epoch, Seq, SessionId};
 use crate::json::{RawFields, RawJson};
@@ -11,7 +12,8 @@ use crate::page::{Damaged, Page};
 use crate::secrets::Secrets;
 use crate::session::{
     Attributes, Body, Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction, Pulse,
-    Purge, Purged, ReadEvents, RunEnd, Session, SessionQuery, SessionStore, SessionSummary, Step, Trigger,
+    Purge, Purged, ReadEvents, Reason, Rebuilt, RunEnd, Session, SessionQuery, SessionStore, SessionSummary,
+    Step, Trigger,
 };
 use crate::storage::Storage;
 
@@ -74,6 +76,9 @@ impl Hiding {
             Step::Trigger(trigger) => trigger,
         };
         Ok(Step::Trigger(match trigger {
+            Trigger::Adopt(events) => {
+                Trigger::Adopt(events.into_iter().map(|event| self.event(event)).collect())
+            }
             Trigger::Replace(events) => {
                 Trigger::Replace(events.into_iter().map(|event| self.event(event)).collect())
             }
@@ -136,8 +141,12 @@ impl SessionStore for Hiding {
         self.store.pulse(id, epoch).await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<Rebuilt> {
         self.store.rebuild().await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        self.store.delete_damaged(id, at, reason).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {

@@ -125,6 +125,9 @@ pub enum Trigger {
     /// The visible history starts anew, with these messages in place of what was said; none of them waits for a run.
     /// Legal where clearing is, and recorded as that.
     Replace(Vec<NewEvent>),
+    /// Adds events of a conversation that took place elsewhere; none of them waits for a run. Legal if clearing is and no
+    /// input waits.
+    Adopt(Vec<NewEvent>),
     /// The events of a commit as they were stored elsewhere; legal only as the one step of [`Commit::restore`].
     Restore(Vec<Event>),
 }
@@ -343,6 +346,11 @@ impl Commit {
                     // The event that clears comes first.
                     add(0)?;
                     messages
+                        .iter()
+                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                }
+                Step::Trigger(Trigger::Adopt(events)) => {
+                    events
                         .iter()
                         .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
                 }

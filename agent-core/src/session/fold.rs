@@ -4,12 +4,13 @@ use serde::Deserialize;
 
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
-use crate::id::{Epoch, Seq, SessionId};
+use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
 use crate::session::body::{SystemMessage, Wake, WakeCancelled};
-use crate::session::event::{Event, EventType};
+use crate::session::event::{Actor, Event, EventType};
 use crate::session::ledger::UsageTotals;
 use crate::session::record::{
-    CallId, Counts, Created, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session, SpanId, Status,
+    CallId, Counts, Created, NewSession, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session,
+    SpanId, Status,
 };
 use crate::session::state::{Reason, SessionState, TriggerKind};
 use crate::session::transition::Transition;
@@ -48,7 +49,7 @@ impl Session {
         }
         let created: Created = payload(event)?;
         let base = created.lineage.base();
-        let mut session = Self::empty(id, created, event);
+        let mut session = Self::empty(id, created, event.actor.clone(), event.at);
         if event.seq != base.next() {
             return Err(Error::corrupt(format!(
                 "session {id} begins with event {}, its lineage ends with {base}",
@@ -59,7 +60,35 @@ impl Session {
         Ok(session)
     }
 
-    fn empty(id: SessionId, created: Created, event: &Event) -> Self {
+    /// For backends: returns the tombstone of a session whose record or log is damaged, for
+    /// [`SessionStore::delete_damaged`](crate::SessionStore::delete_damaged).
+    ///
+    /// `known` is what its log folds into as far as it can be read, and `last` the last event of which anything can be
+    /// read. The tombstone keeps ids, times, state and lineage.
+    pub fn tombstone_of_damaged(
+        id: SessionId,
+        workspace: WorkspaceId,
+        known: Option<&Self>,
+        last: Seq,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Self {
+        let mut created = NewSession::new(id, workspace).created;
+        if let Some(known) = known {
+            (created.origin, created.depth) = (known.origin, known.depth);
+            created.lineage = known.lineage.clone();
+        }
+        let creator = known.map_or(Actor::SYSTEM, |known| known.creator.clone());
+        let mut tombstone = Self::empty(id, created, creator, known.map_or(at, |known| known.created_at));
+        tombstone.head = last.max(known.map_or(Seq::ZERO, |known| known.head)).max(tombstone.head);
+        tombstone.status = Status::new(SessionState::Deleted, reason);
+        tombstone.epoch = known.map_or(Epoch::ZERO, |known| known.epoch).next();
+        tombstone.last_active_at = known.map_or(at, |known| known.last_active_at);
+        (tombstone.updated_at, tombstone.ended_at) = (at, Some(at));
+        tombstone
+    }
+
+    fn empty(id: SessionId, created: Created, creator: Actor, at: Timestamp) -> Self {
         let inherited = created.inherited;
         Self {
             id,
@@ -70,13 +99,13 @@ impl Session {
             origin: created.origin,
             depth: created.depth,
             lineage: created.lineage,
-            creator: event.actor.clone(),
+            creator,
             attributes: created.attributes,
             documents: inherited.documents,
-            created_at: event.at,
+            created_at: at,
             started_at: None,
-            updated_at: event.at,
-            last_active_at: event.at,
+            updated_at: at,
+            last_active_at: at,
             ended_at: None,
             counts: inherited.counts,
             lease: None,

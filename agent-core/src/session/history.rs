@@ -76,7 +76,10 @@ pub(super) async fn history_page<S: SessionStore + ?Sized>(
 ) -> Result<EventPage> {
     // What is still to be read lies after `rest.after` and before `end`.
     let mut rest = read.clone();
-    rest.limit = read.limit.clamp(1, PAGE_MAX);
+    rest.limit = read.limit.min(PAGE_MAX);
+    if rest.limit == 0 {
+        return Ok(EventPage::default());
+    }
     let mut end = read.before.unwrap_or(Seq::new(u64::MAX)).min(head.next());
     let mut out = EventPage::default();
     let mut parts: Vec<Vec<Event>> = Vec::new();

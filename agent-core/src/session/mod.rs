@@ -51,6 +51,6 @@ pub use record::{
 };
 pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use store::{
-    Capabilities, Consistency, Durability, Pulse, Purge, Purged, Scope, SessionQuery, SessionStore,
+    Capabilities, Consistency, Durability, Pulse, Purge, Purged, Rebuilt, Scope, SessionQuery, SessionStore,
 };
 pub use transition::Transition;

@@ -8,7 +8,7 @@ use crate::session::event::{Event, EventType};
 /// Which events to read.
 ///
 /// The default is the oldest 100. A page ends after [`limit`](Self::limit) events, or before the event that would
-/// take it over [`max_bytes`](Self::max_bytes), but holds at least one event where there is one.
+/// take it over [`max_bytes`](Self::max_bytes), but holds at least one event where there is one, unless the limit is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadEvents {
@@ -20,7 +20,7 @@ pub struct ReadEvents {
     pub newest: bool,
     /// Only events of these types, where any are given.
     pub kinds: Vec<EventType>,
-    /// The most events on the page, 1 to 1,000; what is outside is cut to that.
+    /// The most events on the page; at most 1,000. 0 gives an empty page, without a next one.
     pub limit: usize,
     /// The most bytes of payload on the page; 4 MiB unless set.
     pub max_bytes: usize,
@@ -42,7 +42,7 @@ impl Default for ReadEvents {
 impl ReadEvents {
     /// The oldest `limit` events.
     pub fn first(limit: usize) -> Self {
-        Self { limit: limit.clamp(1, PAGE_MAX), ..Self::default() }
+        Self { limit: limit.min(PAGE_MAX), ..Self::default() }
     }
 
     /// The newest `limit` events.
@@ -117,7 +117,10 @@ impl EventPage {
     /// The first error of `events`.
     pub fn collect(read: &ReadEvents, events: impl IntoIterator<Item = Result<Event>>) -> Result<Self> {
         let mut page = Self::default();
-        let (mut bytes, limit) = (0usize, read.limit.clamp(1, PAGE_MAX));
+        let (mut bytes, limit) = (0usize, read.limit.min(PAGE_MAX));
+        if limit == 0 {
+            return Ok(page);
+        }
         for event in events {
             let event = event?;
             if !read.wants(&event) {

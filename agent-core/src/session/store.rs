@@ -15,7 +15,7 @@ use crate::session::commit::{Commit, Committed};
 use crate::session::event::Actor;
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::{Session, SessionSummary};
-use crate::session::state::SessionState;
+use crate::session::state::{Reason, SessionState};
 
 /// Keeps sessions: their logs, and the records that the logs fold into.
 ///
@@ -110,13 +110,32 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `NotFound`.
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse>;
 
-    /// Makes anew, from the logs and tombstones, what the store derives from them and keeps (records, lists, indexes),
-    /// and returns of how many sessions. One whose log is damaged keeps what it has. Others may read and write meanwhile.
+    /// Makes anew, from the logs and tombstones, what the store derives from them and keeps (records, lists, indexes).
+    /// Returns of how many sessions, and names those that it left as they are because their logs are damaged. Others may
+    /// read and write meanwhile.
     ///
-    /// As provided it does nothing: for a store that keeps nothing of that kind. A store that keeps its tenants in one place
-    /// may do it for all of them.
-    async fn rebuild(&self) -> Result<u64> {
-        Ok(0)
+    /// As provided it does nothing: for a store that keeps nothing of that kind.
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        Ok(Rebuilt::default())
+    }
+
+    /// Deletes a session that no commit can delete, since its record cannot be read: leaves a tombstone with what is still
+    /// known of its origin, and returns that. The damaged bytes are kept until the session is [purged](Self::purge). A run
+    /// that goes on is fenced off. Hosts call [`delete_session`](crate::WorkspaceManager::delete_session).
+    ///
+    /// Doing it twice is fine. As provided it refuses: for a store that cannot do it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` as provided.
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        let _ = (at, reason);
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "session {id} is damaged, and this store deletes no damaged sessions; restore it from a copy first"
+            ),
+        ))
     }
 
     /// What the store finds wrong with how it keeps things, where reading them all would not tell: an index without an
@@ -181,7 +200,7 @@ pub struct SessionQuery {
     pub due: Option<Timestamp>,
     /// Whether to count all that match, on all pages.
     pub with_total: bool,
-    /// The most sessions on the page; at most 1,000.
+    /// The most sessions on the page; at most 1,000. 0 gives an empty page, without a next one.
     pub limit: usize,
     /// Where the page starts.
     pub cursor: Option<Cursor>,
@@ -271,7 +290,7 @@ impl SessionQuery {
     /// Sets the most sessions on the page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit.clamp(1, PAGE_MAX);
+        self.limit = limit.min(PAGE_MAX);
         self
     }
 
@@ -340,7 +359,7 @@ impl SessionQuery {
         let print = self.fingerprint();
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
         let is_after = if self.due.is_some() { Ordering::is_gt } else { Ordering::is_lt };
-        let limit = self.limit.clamp(1, PAGE_MAX);
+        let limit = self.limit.min(PAGE_MAX);
         let (mut found, mut total) = (Vec::new(), 0);
         for session in sessions.into_iter().filter(|session| self.wants(session)) {
             total += 1;
@@ -422,6 +441,30 @@ impl Purged {
     /// So many events were removed.
     pub const fn new(events: u64) -> Self {
         Self { events }
+    }
+}
+
+/// Result of [`SessionStore::rebuild`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rebuilt {
+    /// Number of sessions of which everything derived was made anew.
+    pub sessions: u64,
+    /// Sessions that were left as they are because their logs or tombstones are damaged.
+    pub damaged: Vec<Damaged>,
+}
+
+impl Rebuilt {
+    /// So many sessions, and none left out.
+    pub const fn new(sessions: u64) -> Self {
+        Self { sessions, damaged: Vec::new() }
+    }
+
+    /// Names the sessions that were left as they are.
+    #[must_use]
+    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
+        self.damaged = damaged;
+        self
     }
 }
 

@@ -176,6 +176,9 @@ impl SessionView {
         before: Option<RunsBefore>,
         wanted: Option<RunId>,
     ) -> Result<RunPage> {
+        if limit == 0 && wanted.is_none() {
+            return Ok(RunPage { runs: Vec::new(), next: None });
+        }
         let mut ledger = Ledger::new(session.counts.runs, before);
         // The event by which the last run of the page before began may be the end of the next one.
         let end = before.map_or(session.head, |before| before.seq).next();

@@ -190,7 +190,7 @@ pub struct WorkspaceQuery {
     pub with_deleting: bool,
     /// Whether to count all that match, on all pages.
     pub with_total: bool,
-    /// The most on the page; at most 1,000.
+    /// The most on the page; at most 1,000. 0 gives an empty page, without a next one.
     pub limit: usize,
     /// Where the page starts.
     pub cursor: Option<Cursor>,
@@ -225,7 +225,7 @@ impl WorkspaceQuery {
     /// Sets the most on the page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit.clamp(1, PAGE_MAX);
+        self.limit = limit.min(PAGE_MAX);
         self
     }
 
@@ -259,7 +259,7 @@ impl WorkspaceQuery {
         if let Some(after) = after {
             found.retain(|workspace| (workspace.last_accessed, workspace.id) < after);
         }
-        let limit = self.limit.clamp(1, PAGE_MAX);
+        let limit = self.limit.min(PAGE_MAX);
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);

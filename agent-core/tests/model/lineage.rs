@@ -436,7 +436,7 @@ impl SessionStore for Meanwhile {
         self.inner.check().await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
         self.inner.rebuild().await
     }
 

@@ -111,7 +111,10 @@ async fn o04_a_commit_is_tried_five_times_with_growing_pauses() {
 #[tokio::test]
 async fn a_store_need_not_derive_anything() {
     let store = Scripted { inner: MemoryStore::new(), answers: Mutex::default(), calls: Mutex::default() };
-    assert_eq!((store.rebuild().await.unwrap(), store.check().await.unwrap()), (0, Vec::new()));
+    assert_eq!(
+        (store.rebuild().await.unwrap(), store.check().await.unwrap()),
+        (agent_core::session::Rebuilt::default(), Vec::new())
+    );
 }
 
 /// O04: once nobody knew, an error that does not look whether the commit landed leaves that unknown; one that looked does not.

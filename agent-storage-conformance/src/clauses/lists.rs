@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use agent_core::{
-    Actor, Commit, NewEvent, NewSession, Patch, Reason, Role, Session, SessionId, SessionQuery, SessionState,
-    SessionSummary, Storage, Timestamp, Trigger,
+    Actor, BindingQuery, Commit, ErrorKind, Expect, NewEvent, NewSession, Patch, ReadEvents, Reason, Role,
+    Session, SessionId, SessionQuery, SessionState, SessionSummary, Storage, Timestamp, Trigger,
+    WorkspaceQuery,
 };
 
-use crate::failure::{Checked, Failure, holds_for, same};
+use crate::failure::{Checked, Failure, refused, same};
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, ends};
 
@@ -22,6 +23,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         r13_archived_and_deleted_sessions_are_hidden_unless_asked_for (Needs::ImmediateLists),
         o05_o06_a_list_shows_what_waits_and_why (Needs::ImmediateLists),
         x05_any_page_size_is_served (Needs::ImmediateLists),
+        a_limit_of_zero_gives_nothing (Needs::ImmediateLists),
     ]
 }
 
@@ -282,7 +284,7 @@ async fn o05_o06_a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
     same("the list", &found, &expected)
 }
 
-/// X05: a page of none, of one, of more than there are, and of more than is allowed.
+/// X05: a page of one, of more than there are, and of more than is allowed.
 async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     some(stage, &storage, 3, 1).await?;
@@ -290,9 +292,30 @@ async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
         let mut query = SessionQuery::new();
         query.limit = limit;
         let page = storage.sessions.list(query).await?;
-        let fits = page.items.len() <= limit.max(1) && !page.items.is_empty();
-        holds_for(format_args!("a page of {limit} has between one and that many"), &page.items.len(), fits)?;
-        same("whether more follow", &page.next.is_some(), &(page.items.len() < 3))?;
+        same(&format!("a page of {limit}"), &page.items.len(), &limit.min(3))?;
+        same("whether more follow", &page.next.is_some(), &(limit > 0 && page.items.len() < 3))?;
     }
     Ok(())
+}
+
+/// X05: whoever asks for nothing gets nothing, and no next page: of sessions, workspaces, devices and events. What can be
+/// said beside the items is said.
+async fn a_limit_of_zero_gives_nothing(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    let session = some(stage, &storage, 2, 1).await?.remove(0);
+    let device = stage.device("laptop")?;
+    storage.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+
+    let page = storage.sessions.list(SessionQuery::new().limit(0).with_total()).await?;
+    same("the sessions", &(page.items.len(), page.next, page.total), &(0, None, Some(2)))?;
+    let page = storage.workspaces.list(WorkspaceQuery::new().limit(0).with_total()).await?;
+    same("the workspaces", &(page.items.len(), page.next, page.total), &(0, None, Some(1)))?;
+    let page = storage.bindings.list(BindingQuery::new().limit(0)).await?;
+    same("the bindings", &(page.items.len(), page.next), &(0, None))?;
+    for read in [ReadEvents::first(0), ReadEvents::last(0)] {
+        let page = storage.sessions.read(session.id, read).await?;
+        same("the events", &(page.events.len(), page.next), &(0, None))?;
+    }
+    let nobody = storage.sessions.read(stage.effects.new_session_id(), ReadEvents::first(0)).await;
+    refused!("no events of a session that never was", nobody, ErrorKind::NotFound).map(drop)
 }

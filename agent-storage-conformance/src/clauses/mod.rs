@@ -17,6 +17,7 @@ mod one_winner;
 mod outcomes;
 mod power;
 mod purging;
+mod repair;
 mod sequences;
 mod tenants;
 mod workspaces;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Clause> {
         no_double::clauses(),
         fenced::clauses(),
         nothing_hides::clauses(),
+        repair::clauses(),
         outcomes::clauses(),
         bounded::clauses(),
         machine::clauses(),

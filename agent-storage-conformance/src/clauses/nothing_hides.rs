@@ -398,9 +398,14 @@ async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Ch
             Body::UserMessage(said) => texts.push(said.text),
             Body::SystemMessage(said) => {
                 holds_for("the note names what is lost", &said.text, said.text.contains("event 5"))?;
+                let told = saved.gaps.iter().any(|gap| said.text.contains(&gap.reason));
+                holds_for("the note says nothing of where it is kept", &said.text, !told)?;
                 texts.push("lost".to_owned());
             }
-            _ => {}
+            body => {
+                let made_up = matches!(body, Body::UserInterrupt(_));
+                holds_for("nothing that nobody did", &event.kind, !made_up)?;
+            }
         }
     }
     let mut expected: Vec<_> = (0..8).map(|n| format!("message {n}")).collect();

@@ -282,7 +282,15 @@ caught! {
         "lists::o14_x05_pages_of_what_is_due_neither_skip_nor_repeat",
         "workspaces::a05_x05_pages_neither_skip_nor_repeat_where_times_tie",
         "workspaces::a05_pages_lose_nothing_while_workspaces_are_used";
-    a_limit_that_is_taken_literally: NothingForALimitOfZero by "lists::x05_any_page_size_is_served";
+    a_session_for_a_limit_of_zero: OneSessionForALimitOfZero by
+        "lists::x05_any_page_size_is_served",
+        "lists::a_limit_of_zero_gives_nothing";
+    a_workspace_for_a_limit_of_zero: OneWorkspaceForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
+    a_binding_for_a_limit_of_zero: OneBindingForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
+    an_event_for_a_limit_of_zero: OneEventForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
+    a_damaged_session_that_stays: DamagedSessionStays by "nothing_hides::a_damaged_session_can_be_deleted";
+    a_rebuild_that_skips_without_a_word: RebuildSkipsSilently by
+        "nothing_hides::a_rebuild_names_what_it_leaves_out";
     a_purge_at_any_head: PurgeAtAnyHead by
         "nothing_hides::r13_only_a_deleted_session_is_purged_and_only_as_it_was_decided";
     tenants_that_are_hidden: TenantsHidden by "tenants::r01_tenants_are_listed_once_they_hold_something";

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use agent_core::{
     Actor, Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash,
     Damaged, DeviceId, Epoch, Error, ErrorKind, Event, EventPage, EventType, Expect, Lease, MemoryStore,
-    NewEvent, Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Result, Revision, Seq, Session,
-    SessionId, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId, Tenants,
-    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait, session,
+    NewEvent, Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Rebuilt, Result, Revision, Seq,
+    Session, SessionId, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId,
+    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait,
+    session,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 
@@ -105,7 +106,12 @@ pub(crate) enum Fault {
     WorkspaceIgnored,
     ListReversed,
     LaterPagesDropOne,
-    NothingForALimitOfZero,
+    OneSessionForALimitOfZero,
+    OneWorkspaceForALimitOfZero,
+    OneBindingForALimitOfZero,
+    OneEventForALimitOfZero,
+    DamagedSessionStays,
+    RebuildSkipsSilently,
     PurgeAtAnyHead,
     TenantsHidden,
     DroppedPutIsHalfApplied,
@@ -361,6 +367,10 @@ impl SessionStore for Handle {
         self.at_home()?;
         self.wrote.store(true, Ordering::SeqCst);
         commit = self.disturbed(commit).await;
+        let damaged = self.shared.event_damaged.lock().unwrap().map(|(id, _)| id);
+        if self.is(Fault::DamagedSessionStays) && damaged == Some(commit.session) {
+            return Err(Error::new(ErrorKind::Corrupt, "an event is damaged"));
+        }
         match self.fault {
             Fault::RefusedIsRemembered => {
                 let id = commit.id;
@@ -492,6 +502,7 @@ impl SessionStore for Handle {
             Fault::TypesIgnored => read.kinds.clear(),
             Fault::PageTooLarge => read.max_bytes = usize::MAX,
             Fault::NewestIsOldest => read.newest = false,
+            Fault::OneEventForALimitOfZero => read.limit = read.limit.max(1),
             Fault::AfterIsInclusive if read.after > Seq::ZERO => read.after = Seq::new(read.after.get() - 1),
             Fault::AbsentIsEmpty if self.now(id).await.is_none() => return Ok(EventPage::default()),
             _ => {}
@@ -582,8 +593,8 @@ impl SessionStore for Handle {
         if self.is(Fault::WorkspaceIgnored) {
             query.workspace = None;
         }
-        if self.is(Fault::NothingForALimitOfZero) && query.limit == 0 {
-            return Ok(Page::default());
+        if self.is(Fault::OneSessionForALimitOfZero) {
+            query.limit = query.limit.max(1);
         }
         let mut page = SessionStore::list(&self.store, query.clone()).await?;
         match self.fault {
@@ -655,8 +666,11 @@ impl SessionStore for Handle {
         self.store.check().await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<Rebuilt> {
         self.shared.derived_removed.store(self.is(Fault::RebuildEmptiesTheLists), Ordering::SeqCst);
+        if self.is(Fault::RebuildSkipsSilently) {
+            return Ok(Rebuilt::new(1));
+        }
         self.store.rebuild().await
     }
 
@@ -720,8 +734,11 @@ impl WorkspaceStore for Handle {
         self.store.touch(id, at).await
     }
 
-    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+    async fn list(&self, mut query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let later = query.cursor.is_some();
+        if self.is(Fault::OneWorkspaceForALimitOfZero) {
+            query.limit = query.limit.max(1);
+        }
         let mut page = WorkspaceStore::list(&self.store, query).await?;
         match self.fault {
             Fault::ListReversed => page.items.reverse(),
@@ -874,8 +891,11 @@ impl BindingStore for Handle {
         Ok(bound.len() as u64)
     }
 
-    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+    async fn list(&self, mut query: BindingQuery) -> Result<Page<Binding>> {
         self.check_bindings()?;
+        if self.is(Fault::OneBindingForALimitOfZero) {
+            query.limit = query.limit.max(1);
+        }
         BindingStore::list(&self.store, query).await
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
 
 /// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers.
 pub(crate) fn open(config: &SqliteConfig) -> Result<Connection> {
-    place::prepare(&config.path)?;
+    place::prepare(&config.path, config.create)?;
     let mut wait = Wait::new(config.busy_timeout, &config.effects);
     loop {
         match prepare(config) {
@@ -88,8 +88,11 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
         return Ok(Err(error));
     }
     let conn = writer(config)?;
-    if let Err(error) = check(&conn, &config.path)? {
-        return Ok(Err(error));
+    match check(&conn, &config.path)? {
+        // A database without a single table.
+        Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
+        Ok(_) => {}
+        Err(error) => return Ok(Err(error)),
     }
     // Stays in the file; asked for first, since it cannot change inside a transaction.
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;

@@ -9,13 +9,14 @@ use crate::site::{KINDS, NOBODY, Site};
 fn r21_the_audit_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
-        assert_eq!(site.json(&["audit"]), json!({"items": [], "next": null}));
         let (main, _) = site.say("hello, xyzzy");
+        let none = json!({"items": [], "next": null, "tenant": "default", "other_tenants": 0});
+        assert_eq!(site.json(&["audit"]), none);
         site.ok(&["session", "delete", &main, "--purge"]);
         let new = site.ok(&["workspace", "create", "--name", "Secret plans"]).trim().to_owned();
         site.ok(&["device", "bind", "phone", &new]);
         site.fails(&["workspace", "delete", NOBODY], 3, "does not exist");
-        site.ok(&["workspace", "delete", &new]);
+        site.ok(&["workspace", "delete", &new, "--yes"]);
         site.ok(&["workspace", "list"]);
         site.ok(&["workspace", "gc", "--dry-run"]);
 

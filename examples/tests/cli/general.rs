@@ -104,7 +104,11 @@ fn a30_x01_verify_names_what_is_wrong() {
     let site = Site::new("files");
     let (main, workspace) = site.say("hello");
     let whole = site.json(&["verify"]);
-    assert_eq!(whole, json!({"workspaces": 1, "sessions": 1, "events": 4, "bindings": 1, "findings": []}));
+    let seen = json!({
+        "workspaces": 1, "sessions": 1, "events": 4, "bindings": 1, "findings": [],
+        "tenant": "default", "other_tenants": 0,
+    });
+    assert_eq!(whole, seen);
     assert_eq!(site.ok(&["verify"]), "read 1 workspaces, 1 sessions, 4 events, 1 bindings\n");
     let log = site.path().join(format!("data/workspaces/{workspace}/sessions/{main}/events.jsonl"));
     let text = fs::read_to_string(&log).unwrap();
@@ -144,7 +148,8 @@ fn a30_f01_salvage_and_rebuild_from_the_command_line() {
         let site = Site::new(kind);
         let (main, _) = site.say("hello");
         let before = site.ok(&["session", "show", &main, "--json"]);
-        assert_eq!(site.json(&["rebuild"]), json!({"sessions": 1}));
+        let made = json!({"sessions": 1, "damaged": [], "tenant": "default", "other_tenants": 0});
+        assert_eq!(site.json(&["rebuild"]), made);
         assert!(site.ok(&["rebuild"]).contains("1 sessions anew"));
         assert_eq!(site.ok(&["session", "show", &main, "--json"]), before);
     }

@@ -6,8 +6,10 @@ mod audit;
 #[path = "../common/mod.rs"]
 mod common;
 mod configuration;
+mod damage;
 mod devices;
 mod general;
+mod operations;
 mod sessions;
 mod site;
 mod workspaces;

@@ -102,13 +102,19 @@ impl Site {
         }
     }
 
-    /// Says something in the device's conversation; returns its session and workspace.
-    pub(crate) fn say(&self, text: &str) -> (String, String) {
-        let mut command = self.command(&[]);
+    /// What it comes to if this is typed, without a terminal.
+    pub(crate) fn typed(&self, args: &[&str], text: &str) -> Ran {
+        let mut command = self.command(args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), format!("{text}\n").as_bytes()).unwrap();
-        let ran: Ran = child.wait_with_output().unwrap().into();
+        // One that has ended reads nothing.
+        let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes());
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// Says something in the device's conversation; returns its session and workspace.
+    pub(crate) fn say(&self, text: &str) -> (String, String) {
+        let ran = self.typed(&[], &format!("{text}\n"));
         assert_eq!(ran.code, 0, "{ran:?}");
         let list = self.json(&["session", "list", "--limit", "1"]);
         let text = |name: &str| list["items"][0][name].as_str().unwrap().to_owned();

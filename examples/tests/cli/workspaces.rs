@@ -9,10 +9,11 @@ use crate::site::{KINDS, NOBODY, Site};
 fn a02_a04_a05_a06_workspaces_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let empty = site.json(&["workspace", "list"]);
-        assert_eq!(empty, json!({"items": [], "total": 0, "next": null, "damaged": []}));
+        site.fails(&["workspace", "list"], 3, "holds no store");
         let create = ["workspace", "create", "--name", "Küche\u{1b}", "--provider", "claude"];
         site.fails(&create, 1, "control character");
+        let empty = site.json(&["workspace", "list"]);
+        assert_eq!((&empty["items"], &empty["total"], &empty["next"]), (&json!([]), &json!(0), &json!(null)));
         let id = site.ok(&["workspace", "create", "--name", "Küche", "--description", "to cook"]);
         let id = id.trim();
         site.ok(&["workspace", "create", "--name", "second", "--provider", "claude"]);
@@ -33,9 +34,12 @@ fn a02_a04_a05_a06_workspaces_from_the_command_line() {
         let text = site.ok(&["workspace", "show", id]);
         assert!(text.contains("description  to cook\n") && text.contains("devices      phone\n"), "{text}");
 
-        let deleted = site.json(&["workspace", "delete", id]);
+        let deleted = site.json(&["workspace", "delete", id, "--yes"]);
         assert_eq!((&deleted["workspace"], &deleted["devices"]), (&json!(id), &json!(1)));
-        assert!(site.ok(&["workspace", "delete", id]).starts_with("deleted workspace"), "twice is fine");
+        assert!(
+            site.ok(&["workspace", "delete", id, "--yes"]).starts_with("deleted workspace"),
+            "twice is fine"
+        );
         site.fails(&["workspace", "show", id], 3, "was deleted");
         site.fails(&["workspace", "show", NOBODY], 3, "does not exist");
         site.fails(&["workspace", "delete", NOBODY], 3, "does not exist");
@@ -54,12 +58,12 @@ fn a08_gc_from_the_command_line() {
         site.say("hello");
         let id = site.ok(&["workspace", "create", "--name", "old"]);
         let id = id.trim();
-        let none = site.run(&["workspace", "gc"]);
+        let none = site.run(&["workspace", "gc", "--yes"]);
         assert_eq!((none.code, none.out.as_str()), (0, ""), "the default is 90 days: {none:?}");
         let dry = site.json(&["workspace", "gc", "--max-age", "0", "--dry-run"]);
         assert_eq!((&dry["dry_run"], dry["collected"].as_array().unwrap().len()), (&json!(true), 2));
         assert_eq!(site.json(&["workspace", "list"])["total"], 2, "nothing was done");
-        let table = site.ok(&["workspace", "gc", "--max-age", "0"]);
+        let table = site.ok(&["workspace", "gc", "--max-age", "0", "--yes"]);
         assert!(table.contains(id) && table.contains("not used for more than 0 days"), "{table}");
         assert_eq!(site.json(&["workspace", "list"])["total"], 0);
         site.fails(&["workspace", "gc", "--max-age", "soon"], 2, "--help");

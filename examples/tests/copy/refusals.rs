@@ -138,7 +138,7 @@ impl SessionStore for Forgetful {
         self.0.sessions.pulse(id, epoch).await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
         self.0.sessions.rebuild().await
     }
 

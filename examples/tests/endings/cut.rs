@@ -131,7 +131,7 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.check()).await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
         self.call(self.0.under.sessions.rebuild()).await
     }
 

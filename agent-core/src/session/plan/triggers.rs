@@ -24,6 +24,7 @@ impl Planner<'_> {
                 self.session.id
             ))),
             Trigger::Replace(messages) => self.replace(messages),
+            Trigger::Adopt(events) => self.adopt(events),
             Trigger::Prepare(request) => self.prepare(request),
             Trigger::Ready => {
                 let leased = self.session.lease.is_some();

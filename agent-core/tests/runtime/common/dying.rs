@@ -116,7 +116,7 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.check())
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
         unless_dead!(self, self.under.rebuild())
     }
 

@@ -310,7 +310,7 @@ impl SessionStore for Faulty {
         self.0.under.sessions.check().await
     }
 
-    async fn rebuild(&self) -> Result<u64> {
+    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
         self.0.under.sessions.rebuild().await
     }
 

@@ -74,3 +74,18 @@ fn a33_faults_do_not_deceive_the_probe() {
     }
     assert!(opened > 50 && refused > 100, "{opened} opened, {refused} refused");
 }
+
+/// X06: a store that is not to be made is opened where one is, and nothing is written elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_not_there_is_not_made() {
+    let simulator = Simulator::new(1);
+    let refused = config(&simulator, "handle").with_create(false).open().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::NotFound);
+    assert!(refused.to_string().contains("holds no store"), "{refused}");
+    assert_eq!(simulator.keys(), Vec::<String>::new());
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let store = config(&simulator, "handle").open().await.unwrap();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    store.commit(Commit::create(&effects, new)).await.unwrap();
+    assert!(config(&simulator, "other").with_create(false).open().await.is_ok());
+}

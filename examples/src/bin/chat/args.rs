@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::{DeviceId, SessionId};
+use agent_core::{DeviceId, SessionId, TenantId};
 use clap::Parser;
 
 use crate::command::Command;
@@ -33,6 +33,10 @@ pub(crate) struct Args {
     /// (s3://BUCKET/PREFIX), or in memory and only until the end (memory:)
     #[arg(long, value_name = "STORE", value_parser = address, global = true)]
     pub(crate) store: Option<Address>,
+
+    /// Act for this tenant of the store [default: the tenant `default`]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) tenant: Option<TenantId>,
 
     /// Take the host's configuration from this file [default: config.toml beside the data]
     #[arg(long, value_name = "FILE", global = true)]
@@ -98,6 +102,8 @@ Examples:
   chat workspace list --json
   chat session export ID --output session.json
   chat copy files:./notes sqlite:./notes.db
+  chat backup ./notes-backup.db --store sqlite:./notes.db
+  chat verify --all-tenants
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
   printf 'hello\\n' | chat
 
@@ -107,10 +113,12 @@ with AWS_ALLOW_HTTP=true for a server of your own.
 Exit codes:
   0         all went well
   1         something failed; standard error says what, and what to do
-  2         the command line is wrong
+  2         the command line is wrong, or lacks --yes
   130, 143  ended by a signal
 and of the commands:
-  3         what was named is not there, or was deleted
+  3         what was named is not there, or was deleted; the store, too: only what writes makes one
   4         it is not as it must be for that: somebody is at work on it, or has changed it; nothing was changed
-  5         something stored is damaged, or was not copied; the report names it"
+  5         something stored is damaged, or was not copied or made anew; the report names it
+
+With --all-tenants and --json there is one line of JSON for each tenant, with its name in `tenant`."
 );

@@ -22,7 +22,7 @@ const LINES: usize = 200;
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Error>> {
     let device = device(args)?;
     let address = stores::chosen(args)?;
-    let (storage, data) = (address.open().await?, address.shown());
+    let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
     let effects = Effects::default();
     let name = short(&device);
     let mut config = Config::default().holder(format!("chat on {name}, process {}", std::process::id()));

@@ -15,8 +15,19 @@ use crate::args::Args;
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     address: Arc<dyn StoreAddress>,
-    /// The folder, where it is one of files.
-    folder: Option<PathBuf>,
+    /// The same, but it is not made if it is not there.
+    existing: Arc<dyn StoreAddress>,
+    kind: Kind,
+}
+
+/// What commands need to know of some kinds.
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Files in this folder.
+    Files(PathBuf),
+    /// A database file.
+    Sqlite(SqliteConfig),
+    Other,
 }
 
 /// How much of a file of SQLite each connection keeps in memory during a copy, which comes to each page once or twice.
@@ -54,23 +65,53 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
         "fs" | "files" => "files:",
         url => url,
     };
-    let address = registry.address(url).map_err(|error| error.to_string())?;
-    let folder = url.starts_with("files:").then(|| FsConfig::from_url(url).ok()).flatten();
-    Ok(Address { address, folder: folder.map(|config| config.root().to_owned()) })
+    let parsed = |url: &str| registry.address(url).map_err(|error| error.to_string());
+    let address = parsed(url)?;
+    // A store in memory is made by whoever opens it, and what the address says itself counts.
+    let existing = match url.split_once('?') {
+        _ if url == "memory:" => address.clone(),
+        Some((_, options)) if options.split('&').any(|option| option.starts_with("create=")) => {
+            address.clone()
+        }
+        Some(_) => parsed(&format!("{url}&create=false"))?,
+        None => parsed(&format!("{url}?create=false"))?,
+    };
+    let kind = if let Ok(config) = FsConfig::from_url(url) {
+        Kind::Files(config.root().to_owned())
+    } else if let Ok(config) = SqliteConfig::from_url(url) {
+        Kind::Sqlite(config)
+    } else {
+        Kind::Other
+    };
+    Ok(Address { address, existing, kind })
 }
 
 impl Address {
     fn files(config: FsConfig) -> Self {
-        let folder = Some(config.root().to_owned());
-        Self { address: Arc::new(config), folder }
+        let kind = Kind::Files(config.root().to_owned());
+        let existing = Arc::new(config.clone().with_create(false));
+        Self { address: Arc::new(config), existing, kind }
     }
 
-    /// Opens it.
-    pub(crate) async fn open(&self) -> agent_core::Result<Storage> {
-        Ok(self.tenants().await?.storage(&TenantId::default()))
+    /// Opens it for a tenant.
+    pub(crate) async fn open(&self, tenant: Option<&TenantId>) -> agent_core::Result<Storage> {
+        Ok(self.tenants().await?.storage(tenant.unwrap_or(&TenantId::default())))
     }
 
-    /// Opens it for all of its tenants.
+    /// Opens it for all of its tenants, if it is there; makes nothing.
+    pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Tenants>> {
+        self.existing.open().await
+    }
+
+    /// The database file, if it is one.
+    pub(crate) fn database(&self) -> Option<&SqliteConfig> {
+        match &self.kind {
+            Kind::Sqlite(config) => Some(config),
+            _ => None,
+        }
+    }
+
+    /// Opens it for all of its tenants, and makes it if it is not there.
     pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Tenants>> {
         self.address.open().await
     }
@@ -95,9 +136,9 @@ pub(crate) fn config_file(args: &Args) -> Result<PathBuf, Box<dyn Error>> {
     if let Some(file) = &args.config {
         return Ok(file.clone());
     }
-    let folder = match chosen(args)?.folder {
-        Some(folder) => folder,
-        None => FsConfig::platform(FsConfig::DEFAULT_APP)?.root().to_owned(),
+    let folder = match chosen(args)?.kind {
+        Kind::Files(folder) => folder,
+        _ => FsConfig::platform(FsConfig::DEFAULT_APP)?.root().to_owned(),
     };
     Ok(Path::new(&folder).join("config.toml"))
 }

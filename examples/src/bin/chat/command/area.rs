@@ -11,7 +11,7 @@ use serde_json::json;
 use super::output::put_bytes;
 use super::{Failure, Site};
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// List the names in an area
     List {
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 }
 
 /// An area of a workspace.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Area {
     /// The workspace's id
     workspace: WorkspaceId,

@@ -3,9 +3,10 @@
 use agent_core::{Audit, AuditEntry, Seq};
 use serde_json::json;
 
+use super::tenants::AllTenants;
 use super::{Failure, Site};
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Command {
     /// At most so many notes
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -13,9 +14,15 @@ pub(crate) struct Command {
     /// Go on behind this, which a list has printed as `next`
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
+    #[command(flatten)]
+    tenants: AllTenants,
 }
 
 impl Command {
+    pub(super) fn tenants(&self) -> &AllTenants {
+        &self.tenants
+    }
+
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         let limit = usize::try_from(self.limit).unwrap_or(1000);
         let page = Audit::of(&site.storage).list(limit, self.after.map(Seq::new)).await?;

@@ -20,7 +20,7 @@ const KEYS: [(&str, &str); 3] = [
     ("OPENAI_API_KEY", "providers.openai.api_key"),
 ];
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what the layers of configuration come to: the host's file, the workspace's over it, the environment over both
     Show {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use agent_core::copy::{CopyReport, CopyStage, StoreCopy};
-use agent_core::{TenantId, Tenants, WorkspaceId};
+use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
 
 use super::Failure;
 use super::output::{Out, damage, line};
 use super::progress::{Bar, Progress};
+use super::tenants::{AllTenants, choose};
 use crate::args::Args;
 use crate::stores::{Address, copy_address};
 
 /// Copies what is not there yet, and reads it back. What the target has otherwise stays as it is, and is named; so is
 /// what is damaged in the source. A copy that was cut off is finished by the same command.
-#[derive(Debug, Options)]
+#[derive(Clone, Debug, Options)]
 pub(crate) struct Copy {
     /// The store to copy: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX
     #[arg(value_name = "FROM", value_parser = copy_address)]
@@ -26,8 +27,8 @@ pub(crate) struct Copy {
     /// Copy this workspace only
     #[arg(long, value_name = "ID")]
     workspace: Option<WorkspaceId>,
-    /// Copy every tenant of the store, each to the one of its name [default: the tenant `default`]
-    #[arg(long, conflicts_with = "workspace")]
+    /// Copy every tenant of the store, each to the one of its name [default: one tenant, that of --tenant]
+    #[arg(long, conflicts_with_all = ["workspace", "tenant"])]
     all_tenants: bool,
     /// Who is told how far it is
     #[arg(long, value_enum, default_value = "auto")]
@@ -36,11 +37,15 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
-        let (from, to) = (self.from.tenants().await?, self.to.tenants().await?);
-        let tenants = if self.all_tenants { all(&*from).await? } else { vec![TenantId::default()] };
+        // What is to be copied is there, before anything is made for it.
+        let from = self.from.existing().await?;
+        let wanted = AllTenants { all_tenants: self.all_tenants };
+        let chosen = choose(&*from, args.tenant.as_ref(), Some(&wanted)).await?;
+        let tenants = &chosen.tenants;
+        let to = self.to.tenants().await?;
         let bar = Arc::new(Bar::new(self.progress));
         let mut report = CopyReport::default();
-        for tenant in &tenants {
+        for tenant in tenants {
             let told = bar.clone();
             let mut copy = StoreCopy::new(from.storage(tenant), to.storage(tenant)).watch(move |progress| {
                 let what = match progress.stage {
@@ -61,7 +66,12 @@ impl Copy {
         from.close().await?;
         to.close().await?;
         let out = Out::new(args.json);
-        out.result(&value(&report), &told_of(&report));
+        let mut whole = value(&report);
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert("other_tenants".to_owned(), json!(chosen.others));
+        }
+        out.result(&whole, &told_of(&report));
+        chosen.told(&out);
         if !out.is_json() {
             report.damaged.iter().for_each(|damage| line(&format!("damaged: {damage}")));
             report.refused.iter().for_each(|refused| line(&format!("refused: {refused}")));
@@ -74,23 +84,6 @@ impl Copy {
             report.damaged.len(),
             report.refused.len()
         )))
-    }
-}
-
-/// The tenants that hold anything.
-async fn all(store: &dyn Tenants) -> Result<Vec<TenantId>, Failure> {
-    let mut all: Vec<TenantId> = Vec::new();
-    loop {
-        let page = store.list(all.last().cloned()).await?;
-        if let Some(damaged) = page.damaged.first() {
-            return Err(Failure::incomplete(format!(
-                "the list of tenants is damaged: {damaged}; nothing was copied"
-            )));
-        }
-        if page.items.is_empty() {
-            return Ok(all);
-        }
-        all.extend(page.items);
     }
 }
 

@@ -5,9 +5,10 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::output::damage;
+use super::tenants::AllTenants;
 use super::{Failure, Site};
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// List devices, and the workspaces that they are bound to
     List {
@@ -20,6 +21,8 @@ pub(crate) enum Command {
         /// Go on behind this, which a list has printed as `next`
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
+        #[command(flatten)]
+        tenants: AllTenants,
     },
     /// Bind a device to a workspace, whatever it was bound to
     Bind {
@@ -36,9 +39,16 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    pub(super) fn tenants(&self) -> Option<&AllTenants> {
+        match self {
+            Self::List { tenants, .. } => Some(tenants),
+            _ => None,
+        }
+    }
+
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
-            Self::List { workspace, limit, after } => {
+            Self::List { workspace, limit, after, tenants: _ } => {
                 let mut query = BindingQuery::new().limit(limit).cursor(after);
                 query.workspace = workspace;
                 let page = site.storage.bindings.list(query).await?;

@@ -2,32 +2,37 @@
 
 mod area;
 mod audit;
+mod backup;
 mod config;
+mod consent;
 mod copy;
 mod device;
 mod output;
 mod progress;
 mod session;
+mod sweep;
+mod tenants;
 mod verify;
 mod workspace;
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
 
-use agent_core::{Effects, Error, ErrorKind, Storage, WorkspaceManager};
+use agent_core::{Effects, Error, ErrorKind, Registry, Storage, TenantId, Tenants, WorkspaceManager};
 use clap::{CommandFactory, Subcommand};
 
 use crate::args::Args;
 use crate::stores;
 use output::Out;
+use tenants::AllTenants;
 
 /// What can be done beside the conversation.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Workspaces: list, create, show, delete, collect what nobody uses
+    /// Workspaces: list, create, show, set the main session, delete, collect what nobody uses
     #[command(subcommand)]
     Workspace(workspace::Command),
-    /// Sessions: list, show, export, import, fork, salvage, delete
+    /// Sessions: list, show, export, import, fork, pin, salvage, delete
     #[command(subcommand)]
     Session(session::Command),
     /// What all sessions of a workspace share, in its areas mcp, skills and memory: list, get, put, delete
@@ -41,12 +46,22 @@ pub(crate) enum Command {
     Config(config::Command),
     /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
     Copy(copy::Copy),
+    /// Copy a database file whole, with all tenants, while others write to it: a snapshot of one moment
+    Backup(backup::Backup),
+    /// Set aside, end, delete and purge sessions by their age
+    Sweep(sweep::Sweep),
     /// What commands have done to workspaces and devices, which sessions they removed, as which device and when: the latest first
     Audit(audit::Command),
     /// Look through everything that is stored, and name what is damaged
-    Verify,
+    Verify {
+        #[command(flatten)]
+        tenants: AllTenants,
+    },
     /// Make anew what the store derives from the logs of its sessions: their records, and what lists show
-    Rebuild,
+    Rebuild {
+        #[command(flatten)]
+        tenants: AllTenants,
+    },
     /// Print what lets a shell complete this command line
     Completions {
         /// Which shell
@@ -111,11 +126,11 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    async fn open(args: &'a Args) -> Result<Self, Failure> {
+    fn new(args: &'a Args, store: &dyn Tenants, tenant: &TenantId, out: Out) -> Result<Self, Failure> {
         let effects = Effects::default();
-        let storage = stores::chosen(args)?.open().await?.audited(&effects, crate::open::actor(args)?);
+        let storage = store.storage(tenant).audited(&effects, crate::open::actor(args)?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
-        Ok(Self { args, storage, effects, manager, out: Out::new(args.json) })
+        Ok(Self { args, storage, effects, manager, out })
     }
 }
 
@@ -127,7 +142,8 @@ pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
             Ok(())
         }
         Command::Copy(copy) => copy.run(args).await,
-        command => on_site(command, args).await,
+        Command::Backup(backup) => backup.run(args).await,
+        command => on_store(command, args).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,19 +154,101 @@ pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
     }
 }
 
-async fn on_site(command: Command, args: &Args) -> Result<(), Failure> {
-    let site = Site::open(args).await?;
-    let done = match command {
-        Command::Workspace(command) => command.run(&site).await,
-        Command::Session(command) => command.run(&site).await,
-        Command::Area(command) => command.run(&site).await,
-        Command::Device(command) => command.run(&site).await,
-        Command::Config(command) => command.run(&site).await,
-        Command::Audit(command) => command.run(&site).await,
-        Command::Verify => verify::run(&site).await,
-        Command::Rebuild => verify::rebuild(&site).await,
-        Command::Copy(_) | Command::Completions { .. } => Ok(()),
+impl Command {
+    /// Whether it may make the store. All else works on one that is there.
+    fn makes_store(&self) -> bool {
+        match self {
+            Self::Workspace(command) => command.makes_store(),
+            Self::Session(command) => command.makes_store(),
+            _ => false,
+        }
+    }
+
+    /// Which tenants it works on, if it may be several.
+    fn tenants(&self) -> Option<&AllTenants> {
+        match self {
+            Self::Workspace(command) => command.tenants(),
+            Self::Session(command) => command.tenants(),
+            Self::Device(command) => command.tenants(),
+            Self::Audit(command) => Some(command.tenants()),
+            Self::Sweep(sweep) => Some(sweep.tenants()),
+            Self::Verify { tenants } | Self::Rebuild { tenants } => Some(tenants),
+            _ => None,
+        }
+    }
+}
+
+/// Opens the store, does what was asked, and closes the store.
+async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
+    let address = stores::chosen(args)?;
+    let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
+    let store = match opened {
+        // The host's own configuration is there without a store.
+        Err(error) if *error.kind() == ErrorKind::NotFound && command.is_of_the_host() => {
+            Registry::new().address("memory:")?.open().await?
+        }
+        store => store?,
     };
-    let closed = site.storage.close().await;
+    let done = on_tenants(command, args, &*store).await;
+    let closed = store.close().await;
     done.and(closed.map_err(Failure::from))
+}
+
+/// Does what was asked for one tenant, or for each.
+async fn on_tenants(command: Command, args: &Args, store: &dyn Tenants) -> Result<(), Failure> {
+    let out = Out::new(args.json);
+    if command.makes_store() {
+        let tenant = args.tenant.clone().unwrap_or_default();
+        return on_site(command, &Site::new(args, store, &tenant, out)?).await;
+    }
+    let chosen = tenants::choose(store, args.tenant.as_ref(), command.tenants()).await?;
+    let done = on_each(&command, args, store, &chosen).await;
+    chosen.told(&out);
+    done
+}
+
+/// Does what was asked for one tenant after the other. What is damaged in one hides nothing of another.
+async fn on_each(
+    command: &Command,
+    args: &Args,
+    store: &dyn Tenants,
+    chosen: &tenants::Chosen,
+) -> Result<(), Failure> {
+    let out = Out::new(args.json);
+    let mut failed: Option<Failure> = None;
+    for tenant in &chosen.tenants {
+        let site = Site::new(args, store, tenant, out.of(chosen, tenant))?;
+        match on_site(command.clone(), &site).await {
+            Err(failure) if failure.code == 5 && chosen.is_all => {
+                let failure = Failure { text: format!("tenant {tenant}: {}", failure.text), ..failure };
+                if let Some(earlier) = failed.replace(failure) {
+                    out.note(&earlier.text);
+                }
+            }
+            done => done?,
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+impl Command {
+    /// Whether it says something without a store, too.
+    fn is_of_the_host(&self) -> bool {
+        matches!(self, Self::Config(config::Command::Show { workspace: None, .. }))
+    }
+}
+
+async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
+    match command {
+        Command::Workspace(command) => command.run(site).await,
+        Command::Session(command) => command.run(site).await,
+        Command::Area(command) => command.run(site).await,
+        Command::Device(command) => command.run(site).await,
+        Command::Config(command) => command.run(site).await,
+        Command::Audit(command) => command.run(site).await,
+        Command::Sweep(sweep) => sweep.run(site).await,
+        Command::Verify { .. } => verify::run(site).await,
+        Command::Rebuild { .. } => verify::rebuild(site).await,
+        Command::Copy(_) | Command::Backup(_) | Command::Completions { .. } => Ok(()),
+    }
 }

@@ -2,36 +2,68 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use agent_core::Damaged;
+use agent_core::{Damaged, TenantId};
 use serde_json::{Value, json};
 
+use super::tenants::Chosen;
 use crate::screen::visible;
 
 /// Where results go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Out {
     json: bool,
+    /// What JSON says of tenants besides.
+    tenant: Option<(TenantId, usize)>,
+    /// Whether a person is told of which tenant it is.
+    titled: bool,
 }
 
 impl Out {
     pub(crate) const fn new(json: bool) -> Self {
-        Self { json }
+        Self { json, tenant: None, titled: false }
     }
 
-    pub(crate) const fn is_json(self) -> bool {
+    /// The same for a tenant of those that were chosen.
+    pub(crate) fn of(&self, chosen: &Chosen, tenant: &TenantId) -> Self {
+        let others = chosen.others.map(|others| (tenant.clone(), others));
+        Self { json: self.json, tenant: others, titled: chosen.is_all }
+    }
+
+    /// JSON of what was found, in one line.
+    fn whole(&self, value: &Value) {
+        let mut value = value.clone();
+        if let (Some((tenant, others)), Some(fields)) = (&self.tenant, value.as_object_mut()) {
+            fields.insert("tenant".to_owned(), json!(tenant));
+            fields.insert("other_tenants".to_owned(), json!(others));
+        }
+        put(&format!("{value}\n"));
+    }
+
+    fn title(&self) {
+        if let (Some((tenant, _)), true) = (&self.tenant, self.titled) {
+            put(&format!("tenant {tenant}\n"));
+        }
+    }
+
+    pub(crate) const fn is_json(&self) -> bool {
         self.json
     }
 
     /// A result: one line of JSON, or the text.
-    pub(crate) fn result(self, value: &Value, text: &str) {
-        if self.json { put(&format!("{value}\n")) } else { line(text) }
+    pub(crate) fn result(&self, value: &Value, text: &str) {
+        if self.json {
+            return self.whole(value);
+        }
+        self.title();
+        line(text);
     }
 
     /// Rows under headings, or the whole as one JSON object.
-    pub(crate) fn table(self, value: &Value, headings: &[&str], rows: &[Vec<String>]) {
+    pub(crate) fn table(&self, value: &Value, headings: &[&str], rows: &[Vec<String>]) {
         if self.json {
-            return put(&format!("{value}\n"));
+            return self.whole(value);
         }
+        self.title();
         let mut widths: Vec<_> = headings.iter().map(|heading| heading.len()).collect();
         for row in rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -52,9 +84,9 @@ impl Out {
     }
 
     /// Names and values, one a line; or the JSON object.
-    pub(crate) fn fields(self, value: &Value, fields: &[(&str, String)]) {
+    pub(crate) fn fields(&self, value: &Value, fields: &[(&str, String)]) {
         if self.json {
-            return put(&format!("{value}\n"));
+            return self.whole(value);
         }
         for (name, field) in fields.iter().filter(|(_, field)| !field.is_empty()) {
             line(&format!("{name:<12} {field}"));
@@ -62,7 +94,7 @@ impl Out {
     }
 
     /// Something that a person should know, beside the result.
-    pub(crate) fn note(self, text: &str) {
+    pub(crate) fn note(&self, text: &str) {
         if !self.json {
             // Where standard error is gone there is nobody to tell.
             let _ = writeln!(io::stderr(), "{}", visible(text));
@@ -70,7 +102,7 @@ impl Out {
     }
 
     /// Why it failed.
-    pub(crate) fn failure(self, kind: &str, text: &str) {
+    pub(crate) fn failure(&self, kind: &str, text: &str) {
         let said = if self.json {
             json!({"error": {"kind": kind, "message": text}}).to_string()
         } else {

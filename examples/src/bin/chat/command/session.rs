@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Cursor, Damaged, ReadEvents, Reason, Seq, Session, SessionId, SessionQuery, SessionState,
-    SessionStoreExt, SessionSummary, Trigger, WorkspaceId,
+    Cursor, Damaged, NewEvent, Patch, ReadEvents, Seq, Session, SessionId, SessionQuery, SessionState,
+    SessionStoreExt, SessionSummary, WorkspaceId,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::{damage, line, put};
+use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::screen::spoken;
 use crate::slash::{SHOWN, minute};
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// List sessions, the one that was used last first
     List {
@@ -39,6 +40,8 @@ pub(crate) enum Command {
         /// Go on behind this, which a list has printed as `next`
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
+        #[command(flatten)]
+        tenants: AllTenants,
     },
     /// Show a session, and what was said last
     Show {
@@ -76,8 +79,24 @@ pub(crate) enum Command {
         /// Make it in this workspace [default: that of the damaged one]
         #[arg(long, value_name = "ID")]
         workspace: Option<WorkspaceId>,
+        /// Make the new one the main session of its workspace
+        #[arg(long)]
+        main: bool,
     },
-    /// Delete a session; its id is not used again
+    /// Pin a session: no sweep touches it, and no collection the workspace that it belongs to
+    Pin {
+        /// Its id
+        id: SessionId,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+    },
+    /// Take a session's pin away
+    Unpin {
+        /// Its id
+        id: SessionId,
+    },
+    /// Delete a session, a damaged one too; its id is not used again. Its bytes stay until it is purged
     Delete {
         /// Its id
         id: SessionId,
@@ -101,7 +120,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 impl Command {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
-            Self::List { workspace, state, label, all, limit, after } => {
+            Self::List { workspace, state, label, all, limit, after, tenants: _ } => {
                 let mut query = SessionQuery::new().states(state).with_total().limit(limit).cursor(after);
                 if all {
                     query = query.with_hidden();
@@ -118,10 +137,15 @@ impl Command {
                 site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
                 Ok(())
             }
-            Self::Salvage { id, workspace } => salvage(site, id, workspace).await,
+            Self::Salvage { id, workspace, main } => salvage(site, id, workspace, main).await,
+            Self::Pin { id, why } => {
+                change(site, id, &format!("pinned session {id}: {why}"), Patch::new().pin(&why)).await
+            }
+            Self::Unpin { id } => {
+                change(site, id, &format!("unpinned session {id}"), Patch::new().unpin()).await
+            }
             Self::Delete { id, purge } => {
-                let delete = Trigger::Delete(Reason::UserDeleted);
-                site.storage.sessions.trigger(&site.effects, id, delete).await?;
+                site.manager.delete_session(id).await?;
                 let events = if purge { site.manager.purge(id).await?.events } else { 0 };
                 let text = format!("deleted session {id}, and removed {events} events");
                 site.out.result(&json!({"session": id, "purged_events": events}), &text);
@@ -129,6 +153,28 @@ impl Command {
             }
         }
     }
+}
+
+impl Command {
+    pub(super) fn makes_store(&self) -> bool {
+        matches!(self, Self::Import { .. })
+    }
+
+    pub(super) fn tenants(&self) -> Option<&AllTenants> {
+        match self {
+            Self::List { tenants, .. } => Some(tenants),
+            _ => None,
+        }
+    }
+}
+
+/// Changes what is said of a session.
+async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Result<(), Failure> {
+    let seen = site.storage.sessions.load(id).await?.head;
+    let changed = vec![NewEvent::updated(patch)];
+    let done = site.storage.sessions.append(&site.effects, id, seen, changed).await?;
+    site.out.result(&value(&done.session.to_json())?, text);
+    Ok(())
 }
 
 async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
@@ -212,7 +258,12 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
         let (code, kind) = if exists { (4, "exists") } else { (1, "failed") };
         Failure::new(code, kind, format!("cannot write {}: {error}", file.display()))
     };
-    let mut written = OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
+    // A conversation is for its owner.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut written = options.open(file).map_err(failed)?;
     written.write_all(document.as_bytes()).and_then(|()| written.sync_all()).map_err(failed)?;
     site.out.result(
         &json!({"session": id, "file": file, "bytes": document.len()}),
@@ -237,15 +288,27 @@ async fn import(site: &Site<'_>, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>) -> Result<(), Failure> {
-    let saved = site.storage.salvage(&site.effects, id, into).await?;
+async fn salvage(
+    site: &Site<'_>,
+    id: SessionId,
+    into: Option<WorkspaceId>,
+    main: bool,
+) -> Result<(), Failure> {
+    let saved = if main {
+        site.manager.salvage_main(id, into).await?
+    } else {
+        site.storage.salvage(&site.effects, id, into).await?
+    };
     let gaps: Vec<_> = saved
         .gaps
         .iter()
         .map(|gap| json!({"first": gap.first, "last": gap.last, "reason": gap.reason}))
         .collect();
     let new = saved.session.id;
-    site.out.result(&json!({"session": new, "of": id, "read": saved.read, "gaps": gaps}), &new.to_string());
+    site.out.result(
+        &json!({"session": new, "of": id, "main": main, "read": saved.read, "gaps": gaps}),
+        &new.to_string(),
+    );
     saved.gaps.iter().for_each(|gap| site.out.note(&format!("lost: {gap}")));
     match saved.gaps.len() {
         0 => Ok(()),

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::output::damage;
 use super::progress::{Bar, Progress};
 use super::{Failure, Site};
 
@@ -34,8 +35,16 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
 }
 
 pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {
-    let sessions = site.storage.sessions.rebuild().await?;
-    let text = format!("made the records and lists of {sessions} sessions anew from their logs");
-    site.out.result(&json!({"sessions": sessions}), &text);
-    Ok(())
+    let done = site.storage.sessions.rebuild().await?;
+    let text = format!("made the records and lists of {} sessions anew from their logs", done.sessions);
+    site.out.result(&json!({"sessions": done.sessions, "damaged": damage(&done.damaged)}), &text);
+    done.damaged.iter().for_each(|damage| site.out.note(&format!("left as it is: {damage}")));
+    match done.damaged.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Failure::incomplete(format!("{} is damaged, and was left as it is", one.object))),
+        more => Err(Failure::incomplete(format!(
+            "{} sessions are damaged, and were left as they are; the report names them",
+            more.len()
+        ))),
+    }
 }

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use agent_core::{
-    BindingQuery, Cursor, GcPolicy, NewWorkspace, SessionQuery, Workspace, WorkspaceId, WorkspaceQuery,
+    BindingQuery, Cursor, ErrorKind, GcPolicy, NewWorkspace, SessionId, SessionQuery, Workspace, WorkspaceId,
+    WorkspaceQuery,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::consent::Consent;
 use super::output::damage;
+use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::slash::minute;
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// List workspaces, the one that was used last first
     List {
@@ -25,6 +28,8 @@ pub(crate) enum Command {
         /// Go on behind this, which a list has printed as `next`
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
+        #[command(flatten)]
+        tenants: AllTenants,
     },
     /// Create a workspace
     Create {
@@ -43,10 +48,19 @@ pub(crate) enum Command {
         /// Its id
         id: WorkspaceId,
     },
+    /// Make another session of a workspace its main one, which the devices that are bound to it open
+    SetMain {
+        /// The workspace's id
+        id: WorkspaceId,
+        /// The session's id
+        session: SessionId,
+    },
     /// Delete a workspace for good, with its sessions and bindings
     Delete {
         /// Its id
         id: WorkspaceId,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Delete the workspaces that nobody has used for long, and finish deletions that were cut off
     Gc {
@@ -59,13 +73,28 @@ pub(crate) enum Command {
         /// Watch a lease for a sign of life for at most so long
         #[arg(long, value_name = "SECONDS", default_value = "30", hide = true)]
         watch: u64,
+        #[command(flatten)]
+        consent: Consent,
+        #[command(flatten)]
+        tenants: AllTenants,
     },
 }
 
 impl Command {
+    pub(super) fn makes_store(&self) -> bool {
+        matches!(self, Self::Create { .. })
+    }
+
+    pub(super) fn tenants(&self) -> Option<&AllTenants> {
+        match self {
+            Self::List { tenants, .. } | Self::Gc { tenants, .. } => Some(tenants),
+            _ => None,
+        }
+    }
+
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
-            Self::List { all, limit, after } => list(site, all, limit, after).await,
+            Self::List { all, limit, after, tenants: _ } => list(site, all, limit, after).await,
             Self::Create { name, provider, description } => {
                 let mut new = NewWorkspace::new(name);
                 (new.provider, new.description) = (provider, description);
@@ -74,7 +103,19 @@ impl Command {
                 Ok(())
             }
             Self::Show { id } => show(site, id).await,
-            Self::Delete { id } => {
+            Self::SetMain { id, session } => {
+                let workspace = site.manager.set_main_session(id, session).await?;
+                let text = format!("session {session} is the main session of workspace {id}");
+                site.out.result(&value(&workspace)?, &text);
+                Ok(())
+            }
+            Self::Delete { id, consent } => {
+                // One that is not there is not asked about; one that was cut off, or is damaged, is.
+                match site.manager.load(id).await {
+                    _ if id == WorkspaceId::DEFAULT => {}
+                    Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
+                    _ => consent.ask(&format!("the deletion of workspace {id}"))?,
+                }
                 let done = site.manager.delete(id).await?;
                 let kept: Vec<_> = done.kept.iter().map(|kept| kept_value(&kept.id, &kept.by)).collect();
                 let report = json!({
@@ -88,7 +129,12 @@ impl Command {
                 site.out.result(&report, &text);
                 Ok(())
             }
-            Self::Gc { max_age, dry_run, watch } => gc(site, max_age, dry_run, watch).await,
+            Self::Gc { max_age, dry_run, watch, consent, tenants: _ } => {
+                if !dry_run {
+                    consent.ask("the collection of workspaces")?;
+                }
+                gc(site, max_age, dry_run, watch).await
+            }
         }
     }
 }

@@ -1,0 +1,89 @@
+//! Contract 6, after damage: what is damaged can be deleted by name, and what is made anew says what it left out.
+
+use agent_core::{
+    Commit, ErrorKind, NewEvent, NewSession, ReadEvents, Seq, Session, SessionQuery, SessionState, Storage,
+    WorkspaceManager,
+};
+
+use crate::factory::{Damage, DamageKind};
+use crate::failure::{Checked, holds_for, refused, same};
+use crate::registry::{Clause, Needs, table};
+use crate::stage::{Stage, own_events};
+
+pub(super) fn clauses() -> Vec<Clause> {
+    table![NothingHides:
+        a_damaged_session_can_be_deleted (Needs::Damage(DamageKind::Event)),
+        a_rebuild_names_what_it_leaves_out (Needs::Damage(DamageKind::Event)),
+    ]
+}
+
+/// A session of some events, one of which in the middle is then damaged, and one that is not.
+async fn damaged(stage: &Stage) -> Checked<(Storage, Session, Session)> {
+    let storage = stage.open().await?;
+    let (mut session, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
+    for n in 0..8 {
+        session = stage.say(&storage, &session, &format!("message {n}")).await?.session;
+    }
+    drop(storage);
+    stage.damage(Damage::Event(session.id, Seq::new(5))).await?;
+    Ok((stage.open().await?, session, other))
+}
+
+/// A30, R13: a damaged session is deleted when somebody asks for that by its name: every handle finds a tombstone, its id is
+/// not used again, nothing is made from it, and its bytes go when it is purged.
+async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
+    use agent_core::SessionStoreExt;
+
+    let (storage, session, other) = damaged(stage).await?;
+    let manager = WorkspaceManager::new(storage.clone(), stage.effects.clone());
+    let deleted = manager.delete_session(session.id).await?;
+    same("the state", &deleted.status.state, &SessionState::Deleted)?;
+    same("its workspace", &deleted.workspace, &session.workspace)?;
+    same("deleting twice", &manager.delete_session(session.id).await?, &deleted)?;
+    let mut storage = storage;
+    for _ in 0..2 {
+        for storage in [&storage, &stage.open().await?] {
+            let store = &storage.sessions;
+            same("the tombstone", &store.load(session.id).await?, &deleted)?;
+            let said = stage.seal(&deleted).event(NewEvent::user_message("on"));
+            refused!("a commit", store.commit(said).await, ErrorKind::Deleted)?;
+            let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
+            refused!("a creation of its id", store.commit(create).await, ErrorKind::Deleted)?;
+            let fork = store.fork(&stage.effects, session.id, None).await;
+            refused!("a fork", fork, ErrorKind::Deleted)?;
+            if stage.lists_at_once(storage) {
+                let page = store.list(SessionQuery::new()).await?;
+                let ids: Vec<_> = page.items.iter().map(|item| item.id).collect();
+                same("the list", &(ids, page.damaged), &(vec![other.id], Vec::new()))?;
+                let query = SessionQuery::new().states([SessionState::Deleted]);
+                let ids: Vec<_> = store.list(query).await?.items.iter().map(|item| item.id).collect();
+                same("the list of deleted ones", &ids, &vec![session.id])?;
+            }
+        }
+        storage = stage.reopen(storage).await?;
+    }
+    let manager = WorkspaceManager::new(storage.clone(), stage.effects.clone());
+    manager.purge(session.id).await?;
+    for _ in 0..2 {
+        same("the tombstone", &storage.sessions.load(session.id).await?, &deleted)?;
+        let left = storage.sessions.read(session.id, ReadEvents::first(100)).await?;
+        same("what is left of it", &(left.events.len(), left.damaged), &(0, Vec::new()))?;
+        same("another session", &own_events(&storage, other.id, 10).await?.len(), &1)?;
+        storage = stage.reopen(storage).await?;
+    }
+    Ok(())
+}
+
+/// F01, X01: what is derived from a damaged log is not made anew, and that is said with the session's name.
+async fn a_rebuild_names_what_it_leaves_out(stage: &Stage) -> Checked {
+    let (storage, session, _) = damaged(stage).await?;
+    let rebuilt = storage.sessions.rebuild().await?;
+    if rebuilt.sessions == 0 && rebuilt.damaged.is_empty() {
+        // It derives nothing.
+        return Ok(());
+    }
+    same("how many were made anew", &rebuilt.sessions, &1)?;
+    let id = session.id.to_string();
+    let named = rebuilt.damaged.len() == 1 && rebuilt.damaged[0].object.contains(&id);
+    holds_for("the damaged session is named", &rebuilt, named)
+}

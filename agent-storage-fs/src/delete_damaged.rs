@@ -1,0 +1,115 @@
+//! The deletion of a session whose log no commit can be added to: a tombstone is written, and the damaged bytes stay until
+//! the session is purged. Every step can be repeated: a crash before the tombstone leaves the session damaged.
+
+use std::io;
+use std::path::Path;
+
+use agent_core::{
+    Error, ErrorKind, Reason, Result, Seq, Session, SessionId, SessionState, Timestamp, WorkspaceId,
+    WriteOutcome,
+};
+
+use crate::env::{Env, held, parent};
+use crate::error::{corrupt, failed, poisoned};
+use crate::io::OpenMode;
+use crate::layout::{self, id_of};
+use crate::lock::{self, Attempt};
+use crate::log::Backward;
+use crate::place;
+use crate::purge::copy;
+use crate::record::{self, write_tombstone};
+use crate::sessions::not_found;
+use crate::slot::Slot;
+use crate::tenant::{Cell, Tenant};
+
+/// Deletes a damaged session, if nobody else is at work on it.
+pub(crate) fn delete_damaged(
+    tenant: &Tenant,
+    cell: &Cell,
+    slot: &mut Slot,
+    id: SessionId,
+    (at, reason): (Timestamp, Reason),
+) -> Result<Attempt<Session>> {
+    if slot.poisoned {
+        return Err(poisoned(&format!("session {id}")));
+    }
+    let env = &tenant.env;
+    let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
+    tenant.prepare()?;
+    slot.open = None;
+    let Some(_lock) = lock::take(env, &folder.join(layout::LOCK))? else { return Ok(Attempt::Busy) };
+    let known = match record::load(env, &folder, id) {
+        Ok(None) => return Err(not_found(id)),
+        Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
+            return Ok(Attempt::Done(loaded.record));
+        }
+        Ok(Some(loaded)) if loaded.bad.is_none_or(|bad| !bad.middle) => {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("session {id} can be read; delete it by a commit"),
+            ));
+        }
+        Ok(Some(loaded)) => Some(loaded.record),
+        Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+        Err(error) => return Err(error),
+    };
+    let workspace = parent(parent(&folder)).file_name().and_then(id_of::<WorkspaceId>);
+    let workspace = workspace.ok_or_else(|| corrupt(&folder, "lies in no workspace"))?;
+    let log = folder.join(layout::LOG);
+    let last = last_event(env, &log)?;
+    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
+    let done = renew_log(env, &log)
+        .and_then(|()| keep_tombstone(env, &folder))
+        .and_then(|()| write_tombstone(env, &folder, &tombstone));
+    cell.forget();
+    held(&tenant.summaries).remove(&id);
+    done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+    Ok(Attempt::Done(tombstone))
+}
+
+/// The last event of which the header can be read.
+fn last_event(env: &Env, log: &Path) -> Result<Seq> {
+    let file = match env.io.open(log, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Seq::ZERO),
+        Err(error) => return Err(failed("open", log, error)),
+    };
+    let len = file.stat().map_err(|e| failed("look at", log, e))?.len;
+    let mut lines = Backward::new(&*file, len);
+    while let Some(line) = lines.next().map_err(|e| failed("read", log, e))? {
+        if let Some(header) = line.header() {
+            return Ok(Seq::new(header.seq));
+        }
+    }
+    Ok(Seq::ZERO)
+}
+
+/// Puts a copy of the log in its place, byte for byte: by another file other handles know that what they remember of the
+/// session is no longer so. A log that is missing becomes an empty one.
+fn renew_log(env: &Env, log: &Path) -> Result<()> {
+    let old = match env.io.open(log, OpenMode::Read) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed("open", log, error)),
+    };
+    let (temp, new) = env.create_temp(log)?;
+    let copied = match &old {
+        Some(old) => old.stat().and_then(|stat| copy(&**old, &*new, stat.len)),
+        None => Ok(()),
+    };
+    if let Err(error) = copied.and_then(|()| env.sync_file(&*new)) {
+        env.discard(&temp);
+        return Err(failed("write", log, error));
+    }
+    env.publish(&temp, log)
+}
+
+/// Moves a tombstone that cannot be read aside.
+fn keep_tombstone(env: &Env, folder: &Path) -> Result<()> {
+    let path = folder.join(layout::TOMBSTONE);
+    if !env.has_file(&path)? {
+        return Ok(());
+    }
+    let kept = folder.join(format!("{}{:016x}", layout::TOMBSTONE_DAMAGED, env.effects.random_u64()));
+    env.publish(&path, &kept)
+}

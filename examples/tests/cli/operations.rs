@@ -1,0 +1,250 @@
+//! What an operator does: tenants, paths that are wrong, backups, retention, and consent to what removes much.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use agent_core::{Effects, NewWorkspace, Registry, Tenants, WorkspaceManager};
+use agent_storage_fs::FsConfig;
+use agent_storage_sqlite::SqliteConfig;
+use serde_json::{Value, json};
+
+use crate::damage::damage;
+use crate::site::{KINDS, NOBODY, Site};
+
+/// A workspace with a main session for each of these tenants.
+async fn tenants(site: &Site, names: &[&str]) {
+    let mut registry = Registry::new();
+    FsConfig::register(&mut registry);
+    SqliteConfig::register(&mut registry);
+    let store = registry.address(&site.address()).unwrap().open().await.unwrap();
+    for name in names {
+        let storage = Tenants::storage(&*store, &name.parse().unwrap());
+        let manager = WorkspaceManager::new(storage, Effects::default());
+        let workspace = manager.create(NewWorkspace::new(*name)).await.unwrap();
+        manager.main_session(&workspace).await.unwrap();
+    }
+}
+
+/// R01, A30: a command says how many tenants it did not look at; `--tenant` chooses one, `--all-tenants` takes all.
+#[tokio::test]
+async fn no_tenant_is_overlooked() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        tenants(&site, &["alice", "bob"]).await;
+        for args in [
+            &["verify"][..],
+            &["rebuild"],
+            &["session", "list"],
+            &["workspace", "list"],
+            &["device", "list"],
+            &["workspace", "gc", "--dry-run"],
+            &["sweep", "--purge-deleted", "0", "--dry-run"],
+        ] {
+            let ran = site.run(args);
+            assert_eq!(ran.code, 0, "{kind} {args:?}: {ran:?}");
+            let said = "2 other tenants were not looked at; --all-tenants";
+            assert!(ran.err.contains(said), "{kind} {args:?}: {ran:?}");
+            assert_eq!(site.json(args)["other_tenants"], json!(2), "{kind} {args:?}");
+            let of_bob = site.json(&[args, &["--tenant", "bob"]].concat());
+            assert_eq!((&of_bob["tenant"], &of_bob["other_tenants"]), (&json!("bob"), &json!(1)), "{args:?}");
+            let all = site.run(&[args, &["--all-tenants", "--json"]].concat());
+            assert_eq!(all.code, 0, "{kind} {args:?}: {all:?}");
+            let of: Vec<Value> = all.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(of.iter().map(|of| &of["tenant"]).collect::<Vec<_>>(), ["alice", "bob"], "{args:?}");
+            let text = site.run(&[args, &["--all-tenants"]].concat());
+            assert!(!text.err.contains("not looked at"), "{kind} {args:?}: {text:?}");
+            site.fails(&[args, &["--all-tenants", "--tenant", "bob"]].concat(), 2, "cannot be used with");
+        }
+        assert_eq!(site.json(&["verify", "--tenant", "bob"])["sessions"], json!(1), "{kind}");
+        assert_eq!(site.json(&["workspace", "list", "--tenant", "bob"])["total"], json!(1), "{kind}");
+        site.fails(&["verify", "--tenant", "bbo"], 3, "alice, bob");
+        site.fails(&["verify", "--tenant", "../x"], 2, "tenant id");
+        let said = site.typed(&["--tenant", "carol"], "second\n");
+        assert_eq!(said.code, 0, "{said:?}");
+        let list = site.json(&["session", "list", "--tenant", "carol"]);
+        assert_eq!((&list["total"], &list["other_tenants"]), (&json!(1), &json!(2)), "{kind}");
+
+        // Damage of one tenant hides that of no other.
+        let item = &list["items"][0];
+        damage_of(&site, kind, "carol", item["workspace"].as_str().unwrap(), item["id"].as_str().unwrap());
+        let ran = site.run(&["verify", "--all-tenants"]);
+        assert_eq!(ran.code, 5, "{kind}: {ran:?}");
+        assert!(ran.out.contains("tenant alice") && ran.out.contains("tenant carol"), "{kind}: {ran:?}");
+        assert!(ran.err.contains("tenant carol"), "{kind}: {ran:?}");
+        assert_eq!(site.run(&["verify", "--tenant", "bob"]).code, 0, "{kind}");
+    }
+}
+
+fn damage_of(site: &Site, kind: &str, tenant: &str, workspace: &str, session: &str) {
+    match kind {
+        "files" => {
+            let log = format!("data/tenants/{tenant}/workspaces/{workspace}/sessions/{session}/events.jsonl");
+            let log = site.path().join(log);
+            let text = fs::read_to_string(&log).unwrap();
+            fs::write(&log, text.replacen("second", "secend", 1)).unwrap();
+        }
+        _ => damage(site, kind, workspace, session),
+    }
+}
+
+/// A copy says what it did not look at, too, and takes the tenant that is named.
+#[tokio::test]
+async fn a_copy_names_what_it_did_not_look_at() {
+    let (here, there) = (Site::new("files"), Site::new("sqlite"));
+    tenants(&here, &["default", "alice"]).await;
+    let (from, to) = (here.address(), there.address());
+    let ran = here.run(&["copy", &from, &to]);
+    assert!(ran.err.contains("1 other tenant was not looked at; --all-tenants"), "{ran:?}");
+    let report = here.json(&["copy", &from, &to, "--tenant", "alice"]);
+    assert_eq!((&report["copied"]["workspaces"], &report["other_tenants"]), (&json!(1), &json!(1)));
+    assert_eq!(here.json(&["copy", &from, &to, "--all-tenants"])["other_tenants"], json!(0));
+}
+
+/// X06: what reads a store opens one that is there, or says that there is none; it makes nothing.
+#[test]
+fn a_mistyped_path_is_no_empty_store() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let there = Site::new("files");
+        for args in [
+            &["verify"][..],
+            &["rebuild"],
+            &["audit"],
+            &["workspace", "list"],
+            &["workspace", "show", NOBODY],
+            &["workspace", "delete", NOBODY, "--yes"],
+            &["workspace", "gc", "--yes"],
+            &["session", "list"],
+            &["session", "show", NOBODY],
+            &["session", "export", NOBODY],
+            &["session", "delete", NOBODY],
+            &["session", "salvage", NOBODY],
+            &["session", "pin", NOBODY, "--why", "x"],
+            &["area", "list", NOBODY, "skills"],
+            &["device", "list"],
+            &["device", "bind", "phone", NOBODY],
+            &["device", "unbind", "phone"],
+            &["sweep", "--purge-deleted", "0", "--yes"],
+            &["copy", &site.address(), &there.address()],
+            &["config", "show", "--workspace", NOBODY],
+        ] {
+            site.fails(args, 3, "holds no store");
+            let left: Vec<_> = fs::read_dir(site.path()).unwrap().collect();
+            assert!(left.is_empty(), "{kind} {args:?}: {left:?}");
+        }
+        assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "{kind}");
+        // A folder, or a file, that is there and holds nothing is no store either.
+        let empty = site.path().join(if kind == "files" { "data" } else { "data.db" });
+        if kind == "files" {
+            fs::create_dir(&empty).unwrap()
+        } else {
+            fs::write(&empty, "").unwrap()
+        }
+        site.fails(&["verify"], 3, "holds no store");
+        if kind == "files" {
+            assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+        } else {
+            assert_eq!(fs::metadata(&empty).unwrap().len(), 0);
+            assert_eq!(fs::read_dir(site.path()).unwrap().count(), 1);
+        }
+        site.ok(&["workspace", "create", "--name", "first"]);
+        assert_eq!(site.json(&["workspace", "list"])["total"], json!(1), "{kind}");
+        site.ok(&["verify"]);
+    }
+}
+
+/// X06: an exported conversation is readable for its owner only.
+#[test]
+fn exports_are_for_their_owner_only() {
+    let site = Site::new("files");
+    let (main, _) = site.say("hello");
+    let file = site.path().join("session.json");
+    site.ok(&["session", "export", &main, "--output", file.to_str().unwrap()]);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// A08, A05: what removes much asks on a terminal, and elsewhere wants `--yes`.
+#[test]
+fn much_is_removed_with_yes_only() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("hello");
+        for args in [
+            &["workspace", "delete", &workspace][..],
+            &["workspace", "gc", "--max-age", "0"],
+            &["sweep", "--purge-deleted", "0"],
+            &["sweep", "--delete-archived", "0"],
+            &["sweep", "--delete-terminated", "0"],
+            &["sweep", "--inactive", "0", "--then", "terminate"],
+        ] {
+            site.fails(args, 2, "--yes");
+        }
+        assert_eq!(site.json(&["session", "show", &main])["id"], json!(main), "{kind}");
+        // What can be taken back needs none.
+        site.ok(&["sweep", "--inactive", "9"]);
+        site.ok(&["workspace", "delete", &workspace, "--yes"]);
+        site.fails(&["workspace", "show", &workspace], 3, "was deleted");
+    }
+}
+
+/// R13, R14: sessions are swept by their age, first in a dry run; what is pinned stays until it is unpinned.
+#[test]
+fn retention_from_the_command_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("hello");
+        let fork = site.ok(&["session", "fork", &main]);
+        let fork = fork.trim();
+        site.fails(&["sweep"], 2, "--purge-deleted");
+        let pinned = site.json(&["session", "pin", fork, "--why", "a case is open"]);
+        assert_eq!(pinned["attributes"]["labels"]["retention.pin"], "a case is open", "{pinned}");
+        site.fails(&["session", "pin", fork, "--why", ""], 1, "");
+
+        let rules = ["--inactive", "0", "--then", "terminate", "--delete-terminated", "0"];
+        let all = ["--purge-deleted", "0"];
+        let of = ["--workspace", workspace.as_str()];
+        let sweep = |last: &str| site.json(&[&["sweep"][..], &rules, &all, &of, &[last]].concat());
+        let dry = sweep("--dry-run");
+        assert_eq!(dry["dry_run"], json!(true));
+        assert_eq!(dry["swept"], json!([{"session": main, "act": "terminated"}]), "{kind}: {dry}");
+        let kept = dry["kept"].as_array().unwrap();
+        assert!(kept.iter().all(|kept| kept["id"] == json!(fork)) && !kept.is_empty(), "{dry}");
+        assert_eq!(site.json(&["session", "show", &main])["status"]["state"], "idle", "nothing was done");
+        // What came to be during a sweep is for the next one.
+        for act in ["terminated", "deleted", "purged"] {
+            let done = sweep("--yes");
+            assert_eq!(done["swept"], json!([{"session": main, "act": act}]), "{kind}: {done}");
+        }
+        assert_eq!(site.json(&["session", "show", &main])["status"]["state"], "deleted");
+        assert_eq!(site.json(&["session", "show", fork])["status"]["state"], "idle");
+        assert!(site.ok(&["session", "unpin", fork]).contains(fork));
+        let table = site.ok(&["sweep", "--inactive", "0", "--workspace", &workspace]);
+        assert!(table.contains(fork) && table.contains("suspended"), "{kind}: {table}");
+    }
+}
+
+/// F08: a database is backed up whole while others have it open, with all tenants; for files the remedy is named.
+#[tokio::test]
+async fn backup_from_the_command_line() {
+    let site = Site::new("sqlite");
+    tenants(&site, &["alice", "default"]).await;
+    let (main, _) = site.say("hello");
+    let to = site.path().join("backup.db");
+    let name = to.to_str().unwrap();
+    let report = site.json(&["backup", name]);
+    assert_eq!(report["file"], json!(name));
+    assert_eq!(report["bytes"], json!(fs::metadata(&to).unwrap().len()));
+    assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+    site.fails(&["backup", name], 4, "exists");
+    // The file alone, elsewhere.
+    let other = Site::new("sqlite");
+    fs::copy(&to, other.path().join("data.db")).unwrap();
+    assert_eq!(other.json(&["verify", "--tenant", "alice"])["sessions"], json!(1));
+    assert_eq!(other.ok(&["session", "export", &main]), site.ok(&["session", "export", &main]));
+    Site::new("sqlite").fails(&["backup", name], 3, "holds no store");
+
+    let files = Site::new("files");
+    files.say("hello");
+    files.fails(&["backup", files.path().join("copy").to_str().unwrap()], 1, "chat copy");
+    assert!(!files.path().join("copy").exists());
+}
