@@ -99,3 +99,29 @@ async fn purge_that_keeps_all_events_is_noticed() {
     assert!(refused.is_err());
     assert_eq!(other.purge(purge).await.unwrap().events, 0);
 }
+
+/// R13, R17, X01: while a session is damaged that may be a fork of it, a purge takes nothing and says why; then it goes on.
+#[tokio::test]
+async fn purge_beside_damage_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let session = wordy(&store, &effects).await;
+    let fork = store.fork(&effects, session.id, None).await.unwrap();
+    let deleted = delete(&store, &effects, &session).await;
+    drop(store);
+    let damaged = support::folder_of(folder.path(), fork.id);
+    let hidden = folder.path().join("elsewhere");
+    std::fs::rename(damaged.join("events.jsonl"), &hidden).unwrap();
+    let store = hasty(folder.path()).await;
+    let purge = Purge::new(session.id, deleted.head);
+    let refused = store.purge(purge.clone()).await.unwrap_err();
+    assert_eq!(*refused.kind(), agent_core::ErrorKind::Corrupt, "{refused}");
+    assert_eq!(refused.write_outcome(), agent_core::WriteOutcome::NotApplied);
+    assert!(refused.to_string().contains(&fork.id.to_string()), "{refused}");
+    assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), deleted);
+    std::fs::rename(&hidden, damaged.join("events.jsonl")).unwrap();
+    assert_eq!(store.purge(purge).await.unwrap().events, deleted.head.get() - session.head.get());
+    let history = store.history(fork.id, ReadEvents::first(100)).await.unwrap().events;
+    assert_eq!(history.len() as u64, fork.head.get());
+}

@@ -130,7 +130,19 @@ impl WorkspaceManager {
             let page = sessions.list(query.clone()).await?;
             for item in &page.items {
                 let session = sessions.load(item.id).await?;
-                done.events += sessions.purge(Purge::new(session.id, session.head)).await?.events;
+                match sessions.purge(Purge::new(session.id, session.head)).await {
+                    Ok(purged) => done.events += purged.events,
+                    Err(error) => {
+                        // Where something outside is damaged, which may read it, it stays, and that is said.
+                        let by = match *error.kind() {
+                            ErrorKind::Corrupt => needed(sessions, &session).await?.by,
+                            _ => None,
+                        };
+                        let Some(by @ Protection::Damaged(_)) = by else { return Err(error) };
+                        done.kept.push(Kept::new(item.id, by));
+                        continue;
+                    }
+                }
                 // Mostly nothing is left, and then there is nobody to look for.
                 let left = match sessions.read(session.id, ReadEvents::last(1)).await {
                     Err(error) if *error.kind() == ErrorKind::Corrupt => true,

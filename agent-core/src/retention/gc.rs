@@ -276,7 +276,14 @@ impl WorkspaceManager {
                         continue;
                     }
                     let session = self.storage.sessions.load(item.id).await?;
-                    self.storage.sessions.purge(Purge::new(session.id, session.head)).await?;
+                    match self.storage.sessions.purge(Purge::new(session.id, session.head)).await {
+                        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                            let object = format!("session {}", item.id);
+                            report.damaged.push(Damaged::new(object, error.to_string()));
+                            continue;
+                        }
+                        other => drop(other?),
+                    }
                 }
                 report.orphans.push(item.id);
             }

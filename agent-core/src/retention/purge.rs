@@ -1,6 +1,6 @@
 //! Which bytes of a deleted session may go: all but those that a living session forked from it reads.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, SessionId};
 use crate::manager::WorkspaceManager;
 use crate::page::PAGE_MAX;
@@ -62,20 +62,32 @@ pub(super) async fn needed(store: &(impl SessionStore + ?Sized), session: &Sessi
 
 impl Purge {
     /// For backends, before all else: [checks](Self::check) the request against the session as it is, and has it
-    /// [keep](Self::keep) what living forks read, as far as the lists of `store` tell: those by
-    /// [parent](SessionQuery::parent), of hidden sessions too. If they name damage, all of it.
+    /// [keep](Self::keep) what living forks read. They are found by the lists of `store` by
+    /// [parent](SessionQuery::parent), of hidden sessions too.
     ///
     /// The session is deleted then, and so is never forked again: the store may remove what is left at any later time.
     /// Its atomic step checks the request once more.
     ///
     /// # Errors
     ///
-    /// Those of [`check`](Self::check), and of the store's `load` and `list`.
+    /// Those of [`check`](Self::check), and of the store's `load` and `list`; `Corrupt` if a list names damage, which may be
+    /// a fork, and `Unsupported` if its lists lag: then nobody can tell what is needed, and nothing may go.
     pub async fn sparing_forks(self, store: &(impl SessionStore + ?Sized)) -> Result<Self> {
         let session = store.load(self.session).await?;
         self.check(&session)?;
-        let needed =
-            if planted("purge-ignores-children") { Seq::ZERO } else { needed(store, &session).await?.keep };
+        let need = needed(store, &session).await?;
+        if let Some(Protection::Damaged(what)) = &need.by {
+            let kind = match store.capabilities().listing {
+                Consistency::Immediate => ErrorKind::Corrupt,
+                Consistency::Eventual => ErrorKind::Unsupported,
+            };
+            let id = session.id;
+            let text = format!(
+                "session {id} is not purged, since a fork may read it: {what}; mend or remove that first"
+            );
+            return Err(Error::new(kind, text));
+        }
+        let needed = if planted("purge-ignores-children") { Seq::ZERO } else { need.keep };
         let keep = self.keep.max(needed);
         Ok(self.keep(keep))
     }
@@ -88,13 +100,13 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` where the session is not deleted.
+    /// `NotFound`; `InvalidInput` if the session is not deleted; `Corrupt` if damage may be a fork that reads it.
     pub async fn purge(&self, id: SessionId) -> Result<Purged> {
         let sessions = &*self.storage.sessions;
         let session = sessions.load(id).await?;
         if session.status.state != SessionState::Deleted {
             let text = format!("session {id} is {}; delete it before it is purged", session.status);
-            return Err(crate::Error::new(ErrorKind::InvalidInput, text));
+            return Err(Error::new(ErrorKind::InvalidInput, text));
         }
         sessions.purge(Purge::new(id, session.head)).await
     }

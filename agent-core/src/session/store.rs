@@ -92,7 +92,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Conflict` where the head is not the one given; `InvalidInput` where the session is not deleted.
+    /// `NotFound`; `Conflict` where the head is not the one given; `InvalidInput` where the session is not deleted;
+    /// `Corrupt` where damage may be a fork that reads it, and nothing is removed then.
     async fn purge(&self, purge: Purge) -> Result<Purged>;
 
     /// A sign of life of the run that holds the lease `epoch` and has nothing to commit. Advisory: not an event, not

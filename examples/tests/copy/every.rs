@@ -1,9 +1,11 @@
 //! From every kind of store to every other; and cut off at every call.
 
 use agent_core::copy::StoreCopy;
-use agent_core::session::{LeaseRequest, Trigger};
+use agent_core::session::{LeaseRequest, SessionStoreExt, Trigger};
 use agent_core::transcript::Manifest;
-use agent_core::{Commit, Effects, MemoryStore, NewEvent, Storage};
+use agent_core::{
+    Commit, Effects, MemoryStore, NewEvent, NewSession, RawJson, ReadEvents, Storage, WorkspaceId,
+};
 
 use crate::cut::{Cut, Cutting};
 use crate::world::{KINDS, Place, fill, is_deleted, look};
@@ -81,6 +83,42 @@ async fn f03_f07_a41_a_document_goes_through_every_kind_of_store() {
         source = MemoryStore::new().into();
         for document in &documents {
             Manifest::parse(document).unwrap().import(&*source.sessions).await.unwrap();
+        }
+    }
+}
+
+/// N16, F03, F07, A41: JSON that was written over several lines, in payloads and in a document that somebody laid out,
+/// arrives whole in every kind of store, also after that was opened again.
+#[tokio::test]
+async fn json_over_several_lines_arrives_whole() {
+    let spread = |json: &str| serde_json::from_str::<RawJson>(json).unwrap();
+    for from in KINDS {
+        let (here, effects) = (Place::new(from), Effects::default());
+        let source = here.open().await;
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let session = source.sessions.create(&effects, new).await.unwrap();
+        let said = NewEvent::new("x.app.cart".parse().unwrap(), spread("{\n\"a b\": [\n1,\n2.0 ]\r\n}"))
+            .with_extra("trace", spread("[\n]"));
+        let said = vec![said, NewEvent::user_message("after it")];
+        source.sessions.append(&effects, session.id, session.head, said).await.unwrap();
+        drop(source);
+        let source = here.open().await;
+        let events = source.sessions.read(session.id, ReadEvents::first(10)).await.unwrap().events;
+        assert_eq!((events.len(), events[1].data.get()), (3, "{\"a b\":[1,2.0]}"), "{from}");
+        let document = Manifest::export(&*source.sessions, session.id).await.unwrap().to_json();
+        let laid_out = document.replace(":{", ":\n  {\n").replace(",\"", ",\n\"");
+        for to in KINDS {
+            let (copied, imported) = (Place::new(to), Place::new(to));
+            let report = StoreCopy::new(source.clone(), copied.open().await).run().await.unwrap();
+            assert!(report.is_whole(), "{from} to {to}: {report:?}");
+            let target = imported.open().await;
+            Manifest::parse(&laid_out).unwrap().import(&*target.sessions).await.unwrap();
+            drop(target);
+            for place in [copied, imported] {
+                let target = place.open().await;
+                let there = target.sessions.read(session.id, ReadEvents::first(10)).await.unwrap();
+                assert_eq!((there.events, there.damaged), (events.clone(), vec![]), "{from} to {to}");
+            }
         }
     }
 }
