@@ -120,10 +120,11 @@ impl Readers {
         };
         let seat = Seat { reader: reader.clone(), idle: Arc::downgrade(&self.idle), _permit: permit };
         let (reply, answer) = oneshot::channel();
+        let path = self.config.path.clone();
         let job = move |conn: &Connection, seat: Seat| {
             let done = match work(conn) {
                 // One on which SQLite failed is closed.
-                Err(Fault::Sql(error)) => Err(failed(doing, error)),
+                Err(Fault::Sql(error)) => Err(failed(&format!("{doing} in {}", path.display()), error)),
                 Err(Fault::Refused(error)) => {
                     seat.give_back();
                     Err(error)
@@ -161,7 +162,7 @@ impl Readers {
                 .with_source(source)
         })?;
         let opened = opened.await.map_err(|_| gone())?;
-        opened.map_err(|error| failed("open the file to read", error))?;
+        opened.map_err(|error| failed(&format!("open {} to read", self.config.path.display()), error))?;
         Ok(reader)
     }
 }

@@ -10,6 +10,7 @@ mod documents;
 mod finding;
 mod ledger;
 mod maintenance;
+mod refusals;
 mod sharing;
 mod sites;
 mod state_payload;
