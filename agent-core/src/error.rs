@@ -142,6 +142,18 @@ impl Error {
         self
     }
 
+    /// Names the object that the error is about (`session 019c…`) at the start of the text, unless its last word, the
+    /// id, stands in the text already.
+    #[must_use]
+    pub fn about(mut self, object: impl fmt::Display) -> Self {
+        let object = object.to_string();
+        let id = object.rsplit(' ').next().unwrap_or(&object);
+        if !self.0.message.contains(id) {
+            self.0.message = format!("{object}: {}", self.0.message);
+        }
+        self
+    }
+
     /// What went wrong, in terms of what to do.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind

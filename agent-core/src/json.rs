@@ -37,7 +37,8 @@ impl RawJson {
     /// `InvalidInput` where the text is not one JSON value.
     pub fn parse(text: &str) -> Result<Self> {
         let not_json = |source: serde_json::Error| {
-            Error::invalid("payload is not one JSON value").with_source(Fault::from(source))
+            let fault = Fault::from(source);
+            Error::invalid(format!("the payload is not one JSON value: {fault}")).with_source(fault)
         };
         let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
         Self::compacted(raw.to_owned()).map_err(not_json)
@@ -49,9 +50,10 @@ impl RawJson {
     ///
     /// `InvalidInput` where the value has no JSON form (a map with keys that are not text, say).
     pub fn of(value: &impl Serialize) -> Result<Self> {
-        serde_json::value::to_raw_value(value)
-            .and_then(Self::compacted)
-            .map_err(|source| Error::invalid("value has no JSON form").with_source(Fault::from(source)))
+        serde_json::value::to_raw_value(value).and_then(Self::compacted).map_err(|source| {
+            let what = format!("a {} has no JSON form; give its maps keys that are text", type_of(value));
+            Error::invalid(what).with_source(Fault::from(source))
+        })
     }
 
     /// An empty object, `{}`.
@@ -71,7 +73,8 @@ impl RawJson {
     /// `InvalidInput` where it is not of that shape.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.get()).map_err(|source| {
-            Error::invalid("payload is not of the expected shape").with_source(Fault::from(source))
+            let fault = Fault::from(source);
+            Error::invalid(format!("the payload is not of the expected shape: {fault}")).with_source(fault)
         })
     }
 
@@ -151,16 +154,21 @@ impl fmt::Display for Fault {
         use serde_json::error::Category;
 
         let what = match self.what {
-            Category::Io => "it cannot be read",
-            Category::Syntax => "it is no JSON",
-            Category::Data => "a value is missing or of another type",
-            Category::Eof => "it ends too early",
+            Category::Io => "JSON that cannot be read,",
+            Category::Syntax => "invalid JSON",
+            Category::Data => "a value is missing or of another type,",
+            Category::Eof => "the JSON ends too early,",
         };
-        write!(f, "{what} at line {}, column {}", self.line, self.column)
+        write!(f, "{what} at byte {} of line {}", self.column, self.line)
     }
 }
 
 impl std::error::Error for Fault {}
+
+/// The name of a value's type, for an error that may not show the value.
+fn type_of<T>(_: &T) -> &'static str {
+    std::any::type_name::<T>()
+}
 
 /// How long a value is as JSON; for limits. It is counted, not kept.
 pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
@@ -272,13 +280,14 @@ impl RawFields {
     pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
         let Some(raw) = self.remove(name) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|source| {
-            Error::corrupt(format!("field {name} is not of its type")).with_source(Fault::from(source))
+            let fault = Fault::from(source);
+            Error::corrupt(format!("the field {name} is not of its type: {fault}")).with_source(fault)
         })
     }
 
     /// As [`take`](Self::take), for a field that must be there.
     pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T> {
-        self.take(name)?.ok_or_else(|| Error::corrupt(format!("field {name} is missing")))
+        self.take(name)?.ok_or_else(|| Error::corrupt(format!("the field {name} is missing")))
     }
 
     /// As [`take`](Self::take), with the type's default where it is missing.
@@ -392,7 +401,7 @@ mod tests {
     fn r25_a_fault_tells_where_and_not_what() {
         let error = RawJson::parse("{\"secret\":\n sesame}").unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
-        assert_eq!(source, "it is no JSON at line 2, column 2");
+        assert_eq!(source, "invalid JSON at byte 2 of line 2");
         let fields: RawFields = [("a", "1"), ("b\n", "[2,3]"), ("a", "4")]
             .map(|(name, value)| (name, RawJson::parse(value).unwrap()))
             .into_iter()

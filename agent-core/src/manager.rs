@@ -264,7 +264,7 @@ impl WorkspaceManager {
                 other => return other,
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+        Err(last.unwrap_or_else(|| Error::invalid(format!("workspace {id} was not changed; try again"))))
     }
 
     /// Changes what people call a workspace.

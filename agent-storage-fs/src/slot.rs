@@ -142,7 +142,10 @@ impl Open {
             Some(state) => {
                 let record = Some(Session::clone(&state.record));
                 let folded = fold(&*self.log, &log_path, self.id, record, state.end, stat.len)?;
-                let record = folded.record.ok_or_else(|| Error::new(ErrorKind::Corrupt, "no record"))?;
+                let record = folded.record.ok_or_else(|| {
+                    let what = format!("holds no first event of session {}", self.id);
+                    corrupt(&log_path, &what)
+                })?;
                 let loaded = Loaded {
                     record,
                     end: folded.end,
@@ -277,7 +280,8 @@ impl Open {
     pub(crate) fn append(&mut self, events: &[Event], after: &Session) -> Result<(), Doubt> {
         let path = self.log_path();
         let Some(state) = &self.state else {
-            return Err(Doubt(Error::new(ErrorKind::Poisoned, "a session without a record"), false));
+            let what = format!("{} was not read before a write; open the store again", path.display());
+            return Err(Doubt(Error::new(ErrorKind::Poisoned, what), false));
         };
         let lines = log::lines(self.id, events).map_err(|e| Doubt(e, false))?;
         let (before, old) = (state.end, state.record.lease.as_ref().map(|lease| lease.epoch));

@@ -232,7 +232,8 @@ pub(crate) fn save_config(
     expect: Expect<ContentHash>,
 ) -> Result<Attempt<()>> {
     let env = &tenant.env;
-    ContentHash::check_size(text)?;
+    ContentHash::check_size(text)
+        .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
     let folder = tenant.layout.workspace(id);
     find_live(env, &folder, id)?;
     let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };

@@ -120,7 +120,8 @@ impl Tenant {
         text: Option<String>,
         expect: Expect<ContentHash>,
     ) -> Result<()> {
-        ContentHash::check_size(text.as_deref())?;
+        ContentHash::check_size(text.as_deref())
+            .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
         let decide = |stored: Option<&Stored>| {
             let (record, now) = live(id, stored)?;
             let what = format_args!("the configuration of workspace {id}");

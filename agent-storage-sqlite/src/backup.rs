@@ -48,7 +48,10 @@ fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
 
 fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
     let name = part.to_str().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidInput, "the path of the copy must be text; name another")
+        Error::new(
+            ErrorKind::InvalidInput,
+            format!("the path of the copy, {}, must be text; name another", part.display()),
+        )
     })?;
     // SQLite fills an empty file that is there, and so keeps its mode.
     place::make_file(part).map_err(|error| place::failed("make the file", part, error))?;
@@ -57,22 +60,27 @@ fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
             conn.busy_timeout(config.busy_timeout)?;
             conn.execute("VACUUM INTO ?", [name])
         })
-        .map_err(|error| failed("copy the database", error))?;
+        .map_err(|error| failed(&format!("copy {} to {name}", config.path.display()), error))?;
     let copy = schema::connect(part, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(|error| failed("open the copy", error))?;
+        .map_err(|error| failed(&format!("open the copy {name}"), error))?;
     let verdict: String = copy
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(|error| failed("check the copy", error))?;
+        .map_err(|error| failed(&format!("check the copy {name}"), error))?;
     if is_unread(&verdict) {
         return Err(Error::new(
             ErrorKind::Unavailable,
-            "cannot check the copy: the system could not read it; try again, and look at the disk",
+            format!(
+                "cannot check the copy {name}: the system could not read it; try again, and look at the disk"
+            ),
         ));
     }
     if verdict != "ok" {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            "the copy does not pass SQLite's check; look whether the database does",
+            format!(
+                "the copy {name} does not pass SQLite's check; look whether {} does",
+                config.path.display()
+            ),
         ));
     }
     // SQLite leaves it to the caller to have the disk take the copy.

@@ -143,11 +143,12 @@ impl Readers {
         };
         let seat = Seat { reader: reader.clone(), idle: Arc::downgrade(&self.idle), _permit: permit };
         let (reply, answer) = oneshot::channel();
+        let path = self.config.path.clone();
         let job = move |conn: rusqlite::Result<&Connection>, seat: Seat| {
             let done = match conn.map(work) {
-                Err(error) => Err(failed("open the file to read", error)),
+                Err(error) => Err(failed(&format!("open {} to read", path.display()), error)),
                 // One on which SQLite failed is closed.
-                Ok(Err(Fault::Sql(error))) => Err(failed(doing, error)),
+                Ok(Err(Fault::Sql(error))) => Err(failed(&format!("{doing} in {}", path.display()), error)),
                 Ok(Err(Fault::Refused(error))) => {
                     seat.give_back();
                     Err(error)

@@ -141,7 +141,8 @@ pub(crate) fn save_config(
     to: Option<&str>,
     expect: Expect<ContentHash>,
 ) -> Step<()> {
-    ContentHash::check_size(to)?;
+    ContentHash::check_size(to)
+        .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
     let now = load_config(conn, tenant, id)?;
     ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
     let crc = to.map(|to| checksum(&[tenant, &key(id), to]));

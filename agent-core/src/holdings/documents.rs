@@ -251,7 +251,8 @@ impl Documents {
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+        Err(last
+            .unwrap_or_else(|| Error::invalid(format!("document {} was not written; try again", write.name))))
     }
 
     /// Makes an earlier version the newest again: its text is written as a further version. Returns its number.

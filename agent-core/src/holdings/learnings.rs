@@ -105,7 +105,7 @@ impl Learnings {
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+        Err(last.unwrap_or_else(|| Error::invalid("the learning was not stored; try again")))
     }
 
     /// The learnings, the newest first, `limit` a page.
@@ -167,7 +167,9 @@ impl Learnings {
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+        Err(last.unwrap_or_else(|| {
+            Error::invalid(format!("the learning at event {learning} was not promoted; try again"))
+        }))
     }
 
     /// The agent's shared note; `None` where nothing was promoted yet.
@@ -225,7 +227,7 @@ impl KnownLearning {
             Body::SessionLearningAdded(learning) => {
                 Ok(Self { learning, seq: event.seq, by: event.actor.clone(), at: event.at })
             }
-            _ => Err(Error::corrupt(format!("event {} adds no learning", event.seq))),
+            _ => Err(Error::corrupt(format!("event {} of type {} adds no learning", event.seq, event.kind))),
         }
     }
 

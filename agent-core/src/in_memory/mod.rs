@@ -274,7 +274,8 @@ impl WorkspaceStore for MemoryStore {
         text: Option<String>,
         expect: Expect<ContentHash>,
     ) -> Result<()> {
-        ContentHash::check_size(text.as_deref())?;
+        ContentHash::check_size(text.as_deref())
+            .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
         let mut data = self.data();
         let (_, now) = data.workspace(id)?;
         ContentHash::check(

@@ -72,6 +72,6 @@ impl WorkspaceManager {
                 other => return other.map(drop),
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid("no attempt was made")))
+        Err(last.unwrap_or_else(|| Error::invalid(format!("session {id} was not put away; try again"))))
     }
 }

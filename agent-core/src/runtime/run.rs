@@ -198,7 +198,10 @@ impl Run {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            "the run's task is gone; its session goes on when its lease has expired",
+            format!(
+                "the task of run {} is gone; its session goes on when its lease has expired",
+                self.id.map_or("(not started)".to_owned(), |id| id.to_string())
+            ),
         ))
     }
 }

@@ -447,7 +447,9 @@ impl Attributes {
             ("handles", self.handles.len(), HANDLES_MAX),
         ] {
             if count > most {
-                return Err(Error::limit(format!("{count} {noun}; a session may have at most {most}")));
+                return Err(Error::limit(format!(
+                    "{count} {noun}; a session may have at most {most}, remove some first"
+                )));
             }
         }
         self.mounts.check_counts()

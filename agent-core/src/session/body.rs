@@ -530,7 +530,8 @@ impl Body {
                 check_text("wake key", &wake.key, 128)?;
                 if wake.note.len() > 512 {
                     return Err(Error::limit(format!(
-                        "wake note has {} bytes; at most 512 are kept",
+                        "the note of wake {} has {} bytes; at most 512 are kept",
+                        crate::id::quoted(&wake.key),
                         wake.note.len()
                     )));
                 }

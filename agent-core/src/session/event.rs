@@ -335,8 +335,10 @@ impl Event {
     ///
     /// `Corrupt` where it is not an event.
     pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str(text)
-            .map_err(|source| Error::corrupt("text is not an event").with_source(Fault::from(source)))
+        serde_json::from_str(text).map_err(|source| {
+            let fault = Fault::from(source);
+            Error::corrupt(format!("the text is not an event: {fault}")).with_source(fault)
+        })
     }
 
     /// About how many bytes it takes in memory and on disk.

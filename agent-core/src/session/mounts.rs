@@ -153,7 +153,9 @@ impl Mounts {
         let frozen = self.frozen.as_ref().map_or(0, MountSet::len);
         let most = self.pinned.len().max(self.removed.len()).max(frozen);
         if most > MOUNTS_MAX {
-            return Err(Error::limit(format!("{most} mounts; a session may have at most {MOUNTS_MAX}")));
+            return Err(Error::limit(format!(
+                "{most} mounts; a session may have at most {MOUNTS_MAX}, remove some first"
+            )));
         }
         Ok(())
     }

@@ -264,7 +264,8 @@ impl Session {
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("text is not a session record").with_source(Fault::from(source))
+            let fault = Fault::from(source);
+            Error::corrupt(format!("the text is not a session record: {fault}")).with_source(fault)
         })?;
         Ok(Self {
             id: f.need("id")?,

@@ -32,7 +32,9 @@ impl Outcome {
             Body::UserDefineOutcome(message) => {
                 Ok(Self { message, by: event.actor.clone(), at: event.at, seq: event.seq })
             }
-            _ => Err(Error::corrupt(format!("event {} defines no outcome", event.seq))),
+            _ => {
+                Err(Error::corrupt(format!("event {} of type {} defines no outcome", event.seq, event.kind)))
+            }
         }
     }
 }

@@ -114,9 +114,10 @@ impl Workspace {
     ///
     /// `InvalidInput` for a bad name, `LimitExceeded` for a record that is too large.
     pub fn check(&self) -> Result<()> {
-        check_text("workspace name", &self.name, 256)?;
+        let named = |error: Error| error.about(format_args!("workspace {}", self.id));
+        check_text("workspace name", &self.name, 256).map_err(named)?;
         if let Some(provider) = &self.provider {
-            check_text("provider", provider, 256)?;
+            check_text("provider", provider, 256).map_err(named)?;
         }
         let description = self.description.as_ref().map_or(0, String::len);
         let bytes = self.settings.size_bytes() + self.extra.size_bytes() + description;
@@ -168,7 +169,8 @@ impl Workspace {
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("text is not a workspace record").with_source(Fault::from(source))
+            let fault = Fault::from(source);
+            Error::corrupt(format!("the text is not a workspace record: {fault}")).with_source(fault)
         })?;
         Ok(Self {
             id: f.need("id")?,

@@ -11,6 +11,7 @@ mod finding;
 mod ledger;
 mod maintenance;
 mod purging;
+mod refusals;
 mod sharing;
 mod sites;
 mod state_payload;

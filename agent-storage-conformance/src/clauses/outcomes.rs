@@ -98,9 +98,8 @@ async fn x01_errors_name_the_object_and_hide_what_was_said(stage: &Stage) -> Che
         }
         holds_for("nothing of what was said", &text, !text.contains(SECRET))?;
         holds_for("a sentence", &error, error.to_string().len() > 10)?;
-        let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
         let named = error.to_string().contains(&commit.session.to_string());
-        holds_for("the session's id, unless the commit itself is at fault", &error, named || at_fault)?;
+        holds_for("the session's id", &error, named)?;
     }
     let none = stage.effects.new_workspace_id();
     let error = refused!("a load", storage.workspaces.load(none).await, ErrorKind::NotFound)?;

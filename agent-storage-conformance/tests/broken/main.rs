@@ -104,6 +104,8 @@ caught! {
         "one_winner::f10_a_stale_expectation_is_a_conflict_with_the_head",
         "no_double::o04_a_commit_sent_again_after_300_commits_is_one";
     a_refusal_that_is_in_doubt: RefusalsInDoubt by "outcomes::x01_a_refused_write_says_that_it_did_not_happen";
+    an_error_that_names_no_object: ErrorsNameNothing by
+        "outcomes::x01_errors_name_the_object_and_hide_what_was_said";
     an_error_that_quotes_what_was_said: ErrorsQuotePayloads by
         "outcomes::x01_errors_name_the_object_and_hide_what_was_said";
     a_page_that_is_off_by_one: PageOffByOne by "bounded::r15_o21_any_page_size_gives_every_event_once";

@@ -48,6 +48,7 @@ pub(crate) enum Fault {
     ConflictHidesTheHead,
     RefusalsInDoubt,
     ErrorsQuotePayloads,
+    ErrorsNameNothing,
     PageOffByOne,
     PageTooLarge,
     NewestIsOldest,
@@ -352,6 +353,7 @@ impl Handle {
                 Error::new(ErrorKind::InvalidInput, error.to_string())
             }
             (Fault::RefusalsInDoubt, _) => error.with_outcome(WriteOutcome::Unknown),
+            (Fault::ErrorsNameNothing, kind) => Error::new(kind.clone(), "the write was refused"),
             (Fault::ErrorsQuotePayloads, kind) => Error::new(kind.clone(), format!("{error}: {said}")),
             _ => error,
         }

@@ -349,7 +349,8 @@ impl WorkspaceStore for OneFile {
         expect: Expect<ContentHash>,
     ) -> Result<()> {
         self.change(|entries| {
-            ContentHash::check(expect, entries.get(&key("config", id)).map(String::as_str), &id)?;
+            let now = entries.get(&key("config", id)).map(String::as_str);
+            ContentHash::check(expect, now, &format_args!("the configuration of workspace {id}"))?;
             match text {
                 Some(text) => entries.insert(key("config", id), text),
                 None => entries.remove(&key("config", id)),

@@ -70,6 +70,10 @@ impl Plan {
 /// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is at fault.
 /// - `Unsupported`: the session holds what only a newer version of this library understands.
 pub fn plan(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
+    decide(now, commit).map_err(|error| error.about(format_args!("session {}", commit.session)))
+}
+
+fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
     if let Some(session) = now {
         if let Some(known) = session.recent.iter().find(|recent| recent.id == commit.id) {
             return Ok(Plan::Answer(Box::new(Committed {
@@ -224,7 +228,8 @@ impl<'a> Planner<'a> {
         if self.events.is_empty() {
             return Ok(Plan::Answer(Box::new(nothing_to_do(self.session))));
         }
-        let of = u32::try_from(self.events.len()).map_err(|_| Error::limit("a commit of too many events"))?;
+        let of = u32::try_from(self.events.len())
+            .map_err(|_| Error::limit("a commit of too many events; send several"))?;
         for (n, (event, transition)) in (1..).zip(self.events.iter_mut().zip(&self.transitions)) {
             (event.n, event.of) = (n, of);
             event.transition = transition.as_ref().map(RawJson::of).transpose()?;
