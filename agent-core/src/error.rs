@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::effects::Timestamp;
 use crate::id::{Epoch, Seq};
 use crate::session::{SessionState, TriggerKind};
 
@@ -69,6 +70,12 @@ pub enum ErrorKind {
         /// What was asked of it.
         trigger: TriggerKind,
     },
+    /// The answer comes after its time: the question was to be answered before `at`. Nothing was written. Wake the session,
+    /// which then goes on without the answer.
+    Expired {
+        /// When the time for the answer ended.
+        at: Timestamp,
+    },
     /// Stored bytes are damaged. Nothing was overwritten; what is readable stays readable.
     Corrupt,
     /// The data is of a newer format, or the store cannot do this.
@@ -97,6 +104,7 @@ impl ErrorKind {
             Self::InvalidInput => "invalid_input",
             Self::LimitExceeded => "limit_exceeded",
             Self::InvalidTransition { .. } => "invalid_transition",
+            Self::Expired { .. } => "expired",
             Self::Corrupt => "corrupt",
             Self::Unsupported => "unsupported",
             Self::Denied => "denied",

@@ -10,12 +10,15 @@ use crate::holdings::{Documents, Learnings, effective_mounts, freeze_mounts};
 use crate::id::{Epoch, Seq, SessionId};
 use crate::retention::Former;
 use crate::runtime::AgentRuntime;
+use crate::runtime::calls::call_at;
 use crate::runtime::run::{Input, Run};
 use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
+use crate::runtime::stop::is_set;
+use crate::session::OpenCall;
 use crate::session::{
     ActionId, Actor, Artifact, Body, Commit, Committed, Counts, Event, EventPage, Expect, ExternalHandle,
-    Liveness, MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt, Title,
-    ToolConfirmation, ToolResult, Trigger, Wake, coming,
+    Fork, Liveness, MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt,
+    Title, ToolConfirmation, ToolResult, ToolUse, Trigger, Wake, next_events,
 };
 use crate::views::SessionView;
 
@@ -35,6 +38,16 @@ pub enum ActionAnswer {
     Confirm(ToolConfirmation),
     /// What a tool that ran outside delivers.
     Deliver(ToolResult),
+}
+
+impl ActionAnswer {
+    fn into_event(self) -> NewEvent {
+        let body = match self {
+            Self::Confirm(answer) => Body::UserToolConfirmation(answer),
+            Self::Deliver(result) => Body::UserCustomToolResult(result),
+        };
+        NewEvent::of(&body).with_actor(Actor::USER)
+    }
 }
 
 impl From<ToolConfirmation> for ActionAnswer {
@@ -110,12 +123,16 @@ impl SessionHandle {
     ///
     /// # Errors
     ///
-    /// `InvalidTransition` where the session takes no inputs (it is archived, terminated, failed); `Unavailable` in a
-    /// shutdown; `LimitExceeded`; any other error of the store. The input is not stored then, unless the
-    /// [outcome](crate::Error::write_outcome) is unknown.
+    /// `InvalidInput` for a text that is empty or white space only; `InvalidTransition` where the session takes no inputs
+    /// (it is archived, terminated, failed); `Unavailable` in a shutdown; `LimitExceeded`; any other error of the store.
+    /// The input is not stored then, unless the [outcome](crate::Error::write_outcome) is unknown.
     #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
-        let cause = Cause { input: Some(input.into()), ..Cause::default() };
+        let input = input.into().checked(self.id)?;
+        self.begin_or_wait(Cause { input: Some(input), ..Cause::default() }).await
+    }
+
+    async fn begin_or_wait(&self, cause: Cause) -> Result<Run> {
         let ((), begun) = tokio::join!(self.touch(), self.begin(cause));
         match begun? {
             Begun::Run(run) => Ok(run),
@@ -153,8 +170,8 @@ impl SessionHandle {
     ///
     /// As for [`prompt`](Self::prompt).
     pub async fn send(&self, input: impl Into<Input>) -> Result<Seq> {
+        let Input { message, actor } = input.into().checked(self.id)?;
         self.touch().await;
-        let Input { message, actor } = input.into();
         let committed = self.commit(|commit| commit.event(NewEvent::from(message).with_actor(actor))).await?;
         Ok(committed.last)
     }
@@ -191,7 +208,8 @@ impl SessionHandle {
             .as_ref()
             .filter(|action| waits && action.expires_at.is_some_and(|expires_at| expires_at <= at));
         let overdue = overdue.map(|action| action.id.clone());
-        Ok(match self.begin(Cause { input: None, expired, overdue, unattended: true }).await? {
+        let cause = Cause { expired, overdue, unattended: true, ..Cause::default() };
+        Ok(match self.begin(cause).await? {
             Begun::Run(run) => Some(run),
             Begun::Waiting(_) => None,
         })
@@ -259,17 +277,47 @@ impl SessionHandle {
         }
     }
 
-    /// Answers what the session waits for; the next run goes on from there. See [`wake`](Self::wake).
+    /// Answers what the session waits for; the next run goes on from there. See
+    /// [`answer_and_run`](Self::answer_and_run).
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the answer is to something else; `InvalidTransition` where it waits for nothing.
+    /// `InvalidInput` where the answer is to something else; `InvalidTransition` where it waits for nothing; `Expired`
+    /// where the question's [time](crate::PendingAction::expires_at) is over by this process's clock. Nothing runs then:
+    /// [`wake`](Self::wake) gives the question up, and goes on without.
     pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
-        let body = match answer.into() {
-            ActionAnswer::Confirm(answer) => Body::UserToolConfirmation(answer),
-            ActionAnswer::Deliver(result) => Body::UserCustomToolResult(result),
-        };
-        self.commit(|commit| commit.event(NewEvent::of(&body).with_actor(Actor::USER))).await.map(drop)
+        let answer = answer.into().into_event();
+        self.commit(|commit| commit.event(answer)).await.map(drop)
+    }
+
+    /// Answers what the session waits for and starts the run that goes on from there, both in one commit.
+    ///
+    /// Of several answers that come at the same moment one starts a run; the others are errors. May be dropped at any
+    /// point: the answer and its run then are either both stored or neither.
+    ///
+    /// # Errors
+    ///
+    /// As for [`answer`](Self::answer); `Unavailable` in a shutdown. The answer is not stored then, unless the
+    /// [outcome](crate::Error::write_outcome) is unknown.
+    #[instrument(name = "answer", skip_all, fields(session = %self.id))]
+    pub async fn answer_and_run(&self, answer: impl Into<ActionAnswer>) -> Result<Run> {
+        let answer = answer.into().into_event();
+        self.begin_or_wait(Cause { answer: Some(answer), ..Cause::default() }).await
+    }
+
+    /// Returns the whole call that the session waits for a decision on or the result of, read from its log: what
+    /// [`PendingAction::question`](crate::PendingAction::question) shows a part of. `None` if it waits for nothing, or
+    /// for an answer that is on no call. The call's id is that of the action.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Corrupt` where the call cannot be read.
+    pub async fn pending_call(&self) -> Result<Option<ToolUse>> {
+        let now = self.refresh().await?;
+        let Some(action) = &now.action else { return Ok(None) };
+        let is_it = |open: &&OpenCall| open.call.as_str() == action.id.as_str();
+        let Some(open) = now.open_calls.iter().find(is_it) else { return Ok(None) };
+        call_at(&*self.runtime.storage.sessions, &now, open.seq).await
     }
 
     /// Asks whatever runs or waits to stop: durable, from any device. Nothing happens where nothing does.
@@ -294,27 +342,46 @@ impl SessionHandle {
         self.runtime.storage.sessions.history(self.id, read).await
     }
 
-    /// All events after `after`, and then those that come, for ever; a page at a time in memory.
+    /// Streams all events after `after`, then each as it is stored; a page at a time in memory.
+    ///
+    /// When the runtime [shuts down](AgentRuntime::shutdown) the stream gives what its last runs have stored, and ends
+    /// (`None`). After an error it ends, too.
     pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
         let (sessions, id) = (self.runtime.storage.sessions.clone(), self.id);
+        let over = self.runtime.shared.runs.over();
         let pages = stream::try_unfold(after, move |seen| {
-            let sessions = sessions.clone();
+            let (sessions, mut over) = (sessions.clone(), over.clone());
             async move {
-                let (events, seen) = coming(&*sessions, id, seen).await?;
-                Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)))
+                loop {
+                    // Looked at first: what was stored before the end is read after it.
+                    let is_over = *over.borrow();
+                    if let Some((events, seen)) = next_events(&*sessions, id, seen).await? {
+                        return Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)));
+                    }
+                    if is_over {
+                        return Ok(None);
+                    }
+                    tokio::select! {
+                        () = is_set(&mut over) => {}
+                        changed = sessions.changed(id, seen) => { changed?; }
+                    }
+                }
             }
         });
         pages.try_flatten().boxed()
     }
 
-    /// An independent session that shares the history up to and including event `at`, or up to the last point where
-    /// no tool call is open.
+    /// Makes an independent session that shares the history up to and including the event that `fork` names, or up to
+    /// the last point where no tool call is open. `fork` may be given as a sequence number or an `Option` of one.
+    ///
+    /// Inputs that are not answered stay with this session, unless [`Fork::with_open_inputs`] asks for them: a fork that
+    /// is made during a run is idle.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where a tool call is open at `at`, or `at` is not in the history; `Deleted`.
-    pub async fn fork(&self, at: Option<Seq>) -> Result<Self> {
-        let session = self.runtime.storage.sessions.fork(self.runtime.effects(), self.id, at).await?;
+    /// `InvalidInput` where a tool call is open at that event, or it is not in the history; `Deleted`.
+    pub async fn fork(&self, fork: impl Into<Fork> + Send) -> Result<Self> {
+        let session = self.runtime.storage.sessions.fork(self.runtime.effects(), self.id, fork).await?;
         Ok(Self::new(self.runtime.clone(), session))
     }
 
@@ -352,8 +419,8 @@ impl SessionHandle {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, or there is nothing
-    /// to compact.
+    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, there is nothing to
+    /// compact, or the summary has no text.
     pub async fn compact(&self, until: Option<Seq>, summary: &str) -> Result<()> {
         let sessions = &self.runtime.storage.sessions;
         let done = sessions.compact(self.runtime.effects(), self.id, until, summary).await?;
@@ -442,9 +509,9 @@ impl SessionHandle {
     ///
     /// # Errors
     ///
-    /// `InvalidTransition` where the session takes no inputs.
+    /// `InvalidInput` for a text that is empty or white space only; `InvalidTransition` where the session takes no inputs.
     pub async fn define_outcome(&self, outcome: impl Into<Input>) -> Result<()> {
-        let Input { message, actor } = outcome.into();
+        let Input { message, actor } = outcome.into().checked(self.id)?;
         let defined = NewEvent::of(&Body::UserDefineOutcome(message)).with_actor(actor);
         self.commit(|commit| commit.event(defined)).await.map(drop)
     }

@@ -63,8 +63,8 @@ pub use session::plan::{Plan, plan};
 pub use session::{
     Access, ActionId, ActionKind, Actor, Artifact, Attributes, Body, CallId, Capabilities, Commit, Committed,
     Consistency, Cost, Counts, Decision, DocumentHead, DocumentWritten, Durability, Event, EventPage,
-    EventType, Expect, ExternalHandle, Failure, Keep, Labels, Learning, LearningKind, Lease, LeaseRequest,
-    Lineage, Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Operation,
+    EventType, Expect, ExternalHandle, Failure, Fork, Keep, Labels, Learning, LearningKind, Lease,
+    LeaseRequest, Lineage, Liveness, Message, Mount, MountOrigin, MountSet, NewEvent, NewSession, Operation,
     OperationNoted, OperationOutcome, Origin, Patch, PendingAction, Pulse, Purge, Purged, ReadEvents, Reason,
     Rebuilt, References, Resource, Role, RunEnd, RunUsage, Scope, Session, SessionQuery, SessionState,
     SessionStore, SessionStoreExt, SessionSummary, SpanId, Status, Step, SystemMessage, Title,

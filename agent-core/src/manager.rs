@@ -56,7 +56,7 @@ pub struct NewWorkspace {
     pub id: Option<WorkspaceId>,
     /// What people call it; `workspace` unless given.
     pub name: Option<String>,
-    /// The provider that its sessions use.
+    /// The provider that its sessions ask, by its name.
     pub provider: Option<String>,
     /// What it is for.
     pub description: Option<String>,

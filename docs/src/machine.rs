@@ -13,6 +13,11 @@ them; everything else is a reason. A transition is recorded on the event that ca
 `session.status_changed` of its own where nothing else explains it. What no row below allows is refused with
 `InvalidTransition { from, trigger }` and changes nothing.
 
+An answer (`resolve_action`) is legal before the question's `expires_at` only: if its commit was sealed at that time or
+later, by the clock of whoever answers, it is refused with `Expired` and changes nothing. The session waits on in
+`requires_action` until `action_timeout` takes it to `queued`: the call is then closed without having been made, and the next
+run tells the model so.
+
 `Create` is legal exactly where there is no session. Other words in the table:
 
 | Word | What becomes of the session |

@@ -56,7 +56,7 @@ impl Driver {
         request: ModelRequest,
         answer: &mut Answer,
     ) -> Result<StopReason, AnswerEnd> {
-        let provider = self.settings.provider(shared)?.clone();
+        let provider = self.settings.provider(shared, &self.session)?.clone();
         let generate = async { provider.generate(request).await };
         let mut stream = self.heard(generate).await??;
         loop {

@@ -17,7 +17,7 @@ use crate::runtime::stop::Stopped;
 use crate::runtime::tools::text_json;
 use crate::session::{
     ActionId, ActionKind, Body, CallId, Decision, Event, EventType, Keep, NewEvent, OpenCall, PendingAction,
-    ReadEvents, SessionStoreExt, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+    ReadEvents, Session, SessionStore, SessionStoreExt, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
 use crate::transcript::ModelContext;
 
@@ -127,7 +127,8 @@ impl Driver {
                     }
                 }
                 Some(answer) => {
-                    let note = answer.note.as_deref().unwrap_or("not allowed");
+                    let note = answer.note.as_deref().filter(|note| !note.trim().is_empty());
+                    let note = note.unwrap_or("not allowed");
                     let result = ToolResult::new(call.call.clone(), ToolOutcome::Denied, text_json(note));
                     self.save_result(result, false, context).await?;
                 }
@@ -186,13 +187,22 @@ impl Driver {
             _ => Question::default(),
         };
         let whole = || format!("{lead}{} {}", call.name, input.get());
-        let mut question = asked.question.unwrap_or_else(whole);
-        question.truncate(question.floor_char_boundary(PendingAction::QUESTION_MAX_BYTES));
+        let question = asked.question.unwrap_or_else(whole);
+        let offered = asked.choices.len();
+        let fits = |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
+        let choices: Vec<_> =
+            asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
+        let less = match offered - choices.len() {
+            0 => String::new(),
+            less => format!(" [… {less} of {offered} choices left out …]"),
+        };
+        let most = PendingAction::QUESTION_MAX_BYTES - less.len();
+        let question = PendingAction::shortened(question, most) + &less;
         // What is a call's id is an action's.
         let id: ActionId = call.call.as_str().parse().ok()?;
-        let mut action = PendingAction::new(id, kind, question);
-        let fits = |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
-        action.choices = asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
+        let seq = self.session.open_calls.iter().find(|open| open.call == call.call).map(|open| open.seq);
+        let mut action =
+            PendingAction::new(id, kind, question).with_choices(choices).with_call(call.name.clone(), seq);
         if let Some(time) = self.settings.limits.answer_timeout {
             let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
             action = action.expires_at(self.handle.runtime().effects().now().plus_micros(micros));
@@ -250,15 +260,7 @@ impl Driver {
 
     /// The call that an open call's event holds.
     async fn call_at(&mut self, open: &OpenCall) -> Result<Option<ToolUse>> {
-        let before = Seq::new(open.seq.get().saturating_sub(1));
-        let events = self.events(ReadEvents::first(1).after(before)).await?;
-        let event = events.first().ok_or_else(|| {
-            Error::corrupt(format!("session {}: event {} cannot be read", self.session.id, open.seq))
-        })?;
-        Ok(match event.body()? {
-            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Some(call),
-            _ => None,
-        })
+        call_at(&*self.handle.runtime().storage.sessions, &self.session, open.seq).await
     }
 
     /// What was decided on an open call, if anything was.
@@ -277,6 +279,24 @@ impl Driver {
     async fn events(&mut self, read: ReadEvents) -> Result<Vec<Event>> {
         Ok(self.handle.runtime().storage.sessions.history_of(&self.session, read).await?.events)
     }
+}
+
+/// The call that an event of a session's history holds.
+pub(crate) async fn call_at(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    seq: Seq,
+) -> Result<Option<ToolUse>> {
+    let before = Seq::new(seq.get().saturating_sub(1));
+    let page = sessions.history_of(session, ReadEvents::first(1).after(before)).await?;
+    let event = page
+        .events
+        .first()
+        .ok_or_else(|| Error::corrupt(format!("session {}: event {seq} cannot be read", session.id)))?;
+    Ok(match event.body()? {
+        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Some(call),
+        _ => None,
+    })
 }
 
 /// Of the input of a tool that asks, what a person is shown.

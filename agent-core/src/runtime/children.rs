@@ -22,13 +22,13 @@ impl SessionHandle {
     ///
     /// # Errors
     ///
-    /// `Deleted` for this session; those of the store.
+    /// `InvalidInput` for a task that is empty or white space only; `Deleted` for this session; those of the store.
     pub async fn start_child(&self, task: impl Into<Input>, patch: &Patch) -> Result<Self> {
         let runtime = self.runtime();
         let (sessions, effects) = (&runtime.storage.sessions, runtime.effects());
+        let Input { message, actor } = task.into().checked(self.id())?;
         let parent = self.refresh().await?;
         let new = NewSession::child(effects.new_session_id(), &parent).with(patch);
-        let Input { message, actor } = task.into();
         let create = Commit::create(effects, new).event(NewEvent::from(message).with_actor(actor));
         let tell = Commit::seal(effects, parent.id, parent.head);
         let (child, told) = start(&**sessions, create, tell).await?;

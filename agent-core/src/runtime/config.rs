@@ -22,7 +22,8 @@ use crate::transcript::ContextLimits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The name of the active provider; may be left out where there is only one.
+    /// The name of the active provider, which sessions ask that choose none, in workspaces that choose none; may be left
+    /// out where there is only one.
     pub provider: Option<String>,
     /// How this process names itself to those who wait for it: 1 to 256 bytes.
     pub holder: String,

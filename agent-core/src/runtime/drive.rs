@@ -22,7 +22,7 @@ use crate::runtime::children::deliver_now;
 use crate::runtime::config::Persistence;
 use crate::runtime::provider::{StopReason, Usage};
 use crate::runtime::run::{RunOutcome, RunReport, Update};
-use crate::runtime::settings::Settings;
+use crate::runtime::settings::{Settings, Theirs};
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
 use crate::runtime::tools::isolated;
@@ -55,6 +55,8 @@ pub(crate) struct Driver {
     pub(super) settings: Settings,
     /// Nobody waits for the outcome: a failure is tried again.
     pub(crate) unattended: bool,
+    /// What the workspace chooses, where that was looked up already.
+    pub(crate) theirs: Option<Theirs>,
 }
 
 /// How a run is to end.
@@ -96,6 +98,7 @@ impl Driver {
             tool_calls: 0,
             settings,
             unattended: false,
+            theirs: None,
         }
     }
 
@@ -181,7 +184,12 @@ impl Driver {
     async fn steps(&mut self) -> Result<Ending> {
         let runtime = self.handle.runtime().clone();
         let config = runtime.config();
-        self.settings = Settings::for_session(&runtime, &self.session).await?;
+        self.settings = Settings::for_session(&runtime, &self.session, self.theirs.take()).await?;
+        if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
+            // Said before tools run whose results nobody would be given.
+            let outcome = RunOutcome::Failed(self.failure(&error));
+            return Ok(Ending { text: String::new(), said: Vec::new(), outcome });
+        }
         self.know_secrets().await?;
         let limits = self.settings.limits.clone();
         let mut context =
@@ -211,7 +219,7 @@ impl Driver {
             if self.settings.keep_thinking && !answer.thinking.is_empty() {
                 said.push(Body::AgentThinking(Message::new(answer.thinking)));
             }
-            if !text.is_empty() {
+            if !text.trim().is_empty() {
                 said.push(Body::AgentMessage(Message::new(text.clone())));
             }
             let outcome = match answer.end {
@@ -312,7 +320,7 @@ impl Driver {
         if !runtime.config().record_usage {
             return None;
         }
-        let provider = self.settings.provider(&runtime.shared).ok();
+        let provider = runtime.shared.named(&self.settings.provider);
         let cost = provider.and_then(|provider| provider.cost(self.usage));
         let degraded = self.lost || !self.backlog.is_empty();
         let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);

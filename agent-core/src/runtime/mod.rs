@@ -2,7 +2,7 @@
 
 mod ask;
 mod builder;
-mod calls;
+pub(crate) mod calls;
 mod children;
 mod config;
 mod drive;
@@ -15,7 +15,7 @@ mod session_tools;
 mod settings;
 mod spans;
 pub(crate) mod start;
-mod stop;
+pub(crate) mod stop;
 mod tools;
 
 use std::borrow::Cow;
@@ -78,6 +78,10 @@ impl Shared {
     pub(crate) fn provider(&self) -> &Arc<dyn LlmProvider> {
         // `build` has checked that the index is one of a provider.
         &self.providers[self.active]
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<dyn LlmProvider>> {
+        self.providers.iter().find(|provider| provider.name() == name)
     }
 }
 
@@ -156,7 +160,8 @@ impl AgentRuntime {
         &self.shared.providers
     }
 
-    /// The provider that runs ask.
+    /// The provider that runs ask, unless the session or its workspace [chooses](crate::Attributes::chosen_provider)
+    /// another.
     pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
         self.shared.provider()
     }
@@ -202,7 +207,8 @@ impl AgentRuntime {
         }
     }
 
-    /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted.
+    /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted. Then the streams of
+    /// [`SessionHandle::follow`] end, after the last events that are stored.
     ///
     /// # Errors
     ///
@@ -211,6 +217,8 @@ impl AgentRuntime {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let runs = &self.shared.runs;
         runs.closed.send_replace(true);
+        // Also if runs do not end in time, or this future is dropped.
+        let _over = Over(runs);
         if timeout(grace, runs.ended()).await.is_ok() {
             return Ok(());
         }
@@ -260,7 +268,17 @@ impl AgentRuntime {
 pub(crate) struct Runs {
     closed: watch::Sender<bool>,
     stop: watch::Sender<bool>,
+    over: watch::Sender<bool>,
     count: watch::Sender<usize>,
+}
+
+/// Says that a shutdown is over, when it is dropped.
+struct Over<'a>(&'a Runs);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.send_replace(true);
+    }
 }
 
 impl Default for Runs {
@@ -268,6 +286,7 @@ impl Default for Runs {
         Self {
             closed: watch::Sender::new(false),
             stop: watch::Sender::new(false),
+            over: watch::Sender::new(false),
             count: watch::Sender::new(0),
         }
     }
@@ -311,6 +330,11 @@ impl Runs {
     /// Tells when no more runs are started.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closed.subscribe()
+    }
+
+    /// Tells when the runs have ended, and nothing more is to come.
+    pub(crate) fn over(&self) -> watch::Receiver<bool> {
+        self.over.subscribe()
     }
 
     /// Tells when late runs are to end.

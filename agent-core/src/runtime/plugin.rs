@@ -25,7 +25,8 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     /// Its name, for logs and errors.
     fn name(&self) -> &str;
 
-    /// The tools that it offers. Asked once, when the runtime is built.
+    /// The tools that it offers. Asked once, when the runtime is built, which refuses names and schemas that no provider
+    /// takes; a plugin cannot add tools later.
     fn tools(&self) -> Vec<ToolSpec> {
         Vec::new()
     }

@@ -67,11 +67,11 @@ impl ModelRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolSpec {
-    /// Its name: 1 to 128 bytes without control characters, one of its kind in a runtime.
+    /// Its name: 1 to 64 ASCII letters, digits, `_` and `-`, which is what all providers take; one of its kind in a runtime.
     pub name: String,
     /// What it does, for the model.
     pub description: String,
-    /// The JSON schema of its input.
+    /// The JSON schema of its input: an object of `"type": "object"`.
     pub input: RawJson,
     /// How its calls are made.
     pub mode: ToolMode,
@@ -96,6 +96,9 @@ pub enum ToolMode {
 }
 
 impl ToolSpec {
+    /// The most bytes of a tool's name.
+    pub const NAME_MAX_BYTES: usize = 64;
+
     /// A tool whose input is any object.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let input = RawJson::parse(r#"{"type":"object"}"#).unwrap_or_else(|_| RawJson::empty_object());

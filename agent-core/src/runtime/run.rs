@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, RunId, Seq};
+use crate::id::{Epoch, RunId, Seq, SessionId};
 use crate::runtime::provider::Usage;
 use crate::session::{
     Actor, Failure, Message, PendingAction, Reason, SessionState, Status, ToolResult, ToolUse,
@@ -34,6 +34,16 @@ impl Input {
     pub fn by(mut self, actor: Actor) -> Self {
         self.actor = actor;
         self
+    }
+
+    /// Refuses an input without text: a model would refuse it, and with it every request that holds it.
+    pub(crate) fn checked(self, session: SessionId) -> Result<Self> {
+        if self.message.text.trim().is_empty() {
+            return Err(Error::invalid(format!(
+                "the input for session {session} is empty or white space only; give it a text"
+            )));
+        }
+        Ok(self)
     }
 }
 

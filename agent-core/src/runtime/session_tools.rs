@@ -197,6 +197,9 @@ impl SessionTools {
         let title = asked.title.map(Title::generated);
         let mut patch = Patch::new();
         patch.title = title.map(Some);
+        if asked.task.trim().is_empty() {
+            return Err(Error::invalid("the task is empty or white space only; say what is to be done"));
+        }
         let task = NewEvent::user_message(asked.task).with_actor(Actor::AGENT);
         let create = Commit::create(&call.effects, NewSession::child(id, parent).with(&patch))
             .actor(Actor::AGENT)

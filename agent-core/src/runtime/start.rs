@@ -11,7 +11,7 @@ use crate::handle::SessionHandle;
 use crate::id::{Epoch, Seq};
 use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
-use crate::runtime::settings::{freezes, opening};
+use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
 use crate::runtime::stop::is_set;
 use crate::runtime::{Slot, shutting_down};
 use crate::session::{
@@ -27,6 +27,8 @@ const ATTEMPTS: usize = 4;
 pub(crate) struct Cause {
     /// What a person says.
     pub(crate) input: Option<Input>,
+    /// The answer to what the session waits for.
+    pub(crate) answer: Option<NewEvent>,
     /// The lease of a holder that is known to be gone.
     pub(crate) expired: Option<Epoch>,
     /// What the session waits for, and is given up now.
@@ -40,7 +42,7 @@ pub(crate) struct Cause {
 pub(crate) enum Begun {
     /// A run.
     Run(Run),
-    /// None may start; where there was an input, it is stored at `seq`.
+    /// None may start; an input or an answer, if there was one, is stored at `seq`.
     Waiting(Seq),
 }
 
@@ -59,17 +61,20 @@ pub(crate) async fn begin(handle: &SessionHandle, cause: Cause) -> Result<Begun>
 
 /// Notes in `seq` where the input is stored, as soon as it is.
 async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Result<Begun> {
-    let Cause { mut input, mut expired, mut overdue, unattended } = cause;
+    let Cause { mut input, mut answer, mut expired, mut overdue, unattended } = cause;
     let runtime = handle.runtime();
     let slot = Slot::admit(&runtime.shared)?;
     let (shared, sessions) = (&runtime.shared, &runtime.storage.sessions);
     let mut now = handle.snapshot();
-    if now.status.state == SessionState::Running && expired.is_none() {
+    // A session that is run waits for no answer; the commit says so.
+    if now.status.state == SessionState::Running && expired.is_none() && answer.is_none() {
         now = handle.refresh().await?;
         expired = dead_holder(handle, &now).await;
     }
     let mut resume = shared.config.resume_on_prompt && input.is_some();
     let mut say_provider = true;
+    // What the workspace chooses, looked up once.
+    let mut theirs = None;
     for attempt in 1.. {
         let run = shared.effects.new_run_id();
         let lease =
@@ -90,9 +95,15 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
         let likely = match now.status.state {
             SessionState::Running => expired.is_some(),
             SessionState::Queued => true,
-            _ => input.is_some() || overdue.is_some(),
+            _ => input.is_some() || answer.is_some() || overdue.is_some(),
         };
-        let says = if likely && say_provider { opening(shared, &now)? } else { Vec::new() };
+        if likely && theirs.is_none() && asks_workspace(&now) {
+            theirs = Some(workspace_provider(runtime, &now).await?);
+        }
+        let says = match likely && say_provider {
+            true => opening(shared, &now, theirs.as_ref().and_then(Option::as_deref))?,
+            false => Vec::new(),
+        };
         let (says_provider, freezes) = (!says.is_empty(), !says.is_empty() && freezes(&shared.config, &now));
         for event in says {
             commit = commit.event(event);
@@ -100,6 +111,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
         if let Some(Input { message, actor }) = input.clone() {
             commit = commit.event(NewEvent::from(message).with_actor(actor));
         }
+        commit = commit.events(answer.clone());
         let resumes = resume && now.status.state == SessionState::Suspended;
         if resumes {
             commit = commit.trigger(Trigger::Resume);
@@ -148,7 +160,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
             Err(error) => return Err(error),
         };
         handle.note(&committed.session);
-        if input.take().is_some() {
+        if input.take().is_some() || answer.take().is_some() {
             *seq = committed.last;
         }
         let own = |lease: &&Lease| lease.run == run;
@@ -157,7 +169,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
             if expired.is_some() {
                 info!(session = %handle.id(), %epoch, "took over from a holder that was gone");
             }
-            return Ok(Begun::Run(start(handle, slot, run, epoch, committed, unattended)));
+            return Ok(Begun::Run(start(handle, slot, run, epoch, committed, unattended, theirs)));
         }
         overdue = None;
         now = handle.snapshot();
@@ -181,12 +193,13 @@ fn start(
     epoch: Epoch,
     committed: Committed,
     unattended: bool,
+    theirs: Option<Theirs>,
 ) -> Run {
     let (sender, updates) = mpsc::unbounded_channel();
     let cancel = watch::Sender::new(false);
     let status = committed.session.status;
     let mut driver = Driver::new(handle.clone(), run, epoch, committed.session, sender, cancel.subscribe());
-    driver.unattended = unattended;
+    (driver.unattended, driver.theirs) = (unattended, theirs);
     tokio::spawn(driver.run(slot));
     Run { updates, cancel, id: Some(run), stored: None, status }
 }

@@ -9,7 +9,6 @@ use futures::FutureExt;
 use tokio::time::timeout;
 
 use crate::error::Result;
-use crate::id::check_text;
 use crate::json::RawJson;
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
@@ -37,7 +36,7 @@ impl Toolbox {
                 if policies.get(&spec.name).is_some_and(|policy| decided(spec.mode, *policy).is_none()) {
                     faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
                 }
-                faults.extend(check_text("tool name", &spec.name, 128).err().map(|error| error.to_string()));
+                faults.extend(spec_faults(&spec, plugin.name()));
                 if let Some(other) = toolbox.owners.insert(spec.name.clone(), plugin.clone()) {
                     faults.push(format!(
                         "tool {} is offered twice, by plugin {} and plugin {}",
@@ -96,6 +95,26 @@ impl Toolbox {
             }
         }
     }
+}
+
+/// What a provider would refuse of a tool, and with it every request that offers the tool.
+fn spec_faults(spec: &ToolSpec, plugin: &str) -> Vec<String> {
+    let name = &spec.name;
+    let mut faults = Vec::new();
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if name.is_empty() || name.len() > ToolSpec::NAME_MAX_BYTES || !name.chars().all(is_letter) {
+        faults.push(format!(
+            "tool {name:?} of plugin {plugin} has a name that providers refuse; give it one of 1 to {} ASCII letters, digits, _ and -",
+            ToolSpec::NAME_MAX_BYTES
+        ));
+    }
+    let schema = spec.input.to::<serde_json::Value>().unwrap_or_default();
+    if schema.get("type").and_then(serde_json::Value::as_str) != Some("object") {
+        faults.push(format!(
+            "tool {name} of plugin {plugin} has a schema that providers refuse; give it a JSON object with \"type\":\"object\""
+        ));
+    }
+    faults
 }
 
 /// How a tool is called under these policies.

@@ -90,7 +90,9 @@ impl Hiding {
                 Trigger::EndRun(RunEnd::retry(self.failure(&failure), ready_at, limit))
             }
             Trigger::EndRun(RunEnd::Await(mut action)) => {
-                action.question = self.within(&action.question, PendingAction::QUESTION_MAX_BYTES);
+                let most = PendingAction::QUESTION_MAX_BYTES.max(action.question.len());
+                action.question =
+                    PendingAction::shortened(self.secrets.hide(&action.question).into_owned(), most);
                 for choice in &mut action.choices {
                     *choice = self.within(choice, PendingAction::CHOICE_MAX_BYTES);
                 }

@@ -50,8 +50,11 @@ impl Title {
 /// At most 64; keys of 1 to 64 bytes, values of 1 to 512 bytes, neither with control characters.
 pub type Labels = BTreeMap<String, String>;
 
-/// Names of things outside, kept and never interpreted: `agent`, `environment`, `provider`, `model`, `policy`,
-/// `model_profile`, `thread.<agent>` …
+/// Names of things outside: `agent`, `environment`, `provider`, `model`, `policy`, `model_profile`, `thread.<agent>` …
+///
+/// They are kept and not interpreted, but for [`provider`](Attributes::PROVIDER), by which a session chooses whom its
+/// runs ask. Where it chooses nobody, a run records there whom it asked, in `model` which model that was, and in
+/// [`provider.from`](Attributes::PROVIDER_FROM) who chose it.
 ///
 /// At most 64; names of 1 to 64 bytes, values of 1 to 512 bytes, neither with control characters.
 pub type References = BTreeMap<String, String>;
@@ -394,6 +397,37 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// The reference by which a session chooses the provider that its runs ask, by its name.
+    pub const PROVIDER: &'static str = "provider";
+    /// The reference that tells a provider which a run has recorded from one that the session chose: `workspace` or
+    /// `configuration`, where its name comes from. Written by runs only; a patch that sets [`PROVIDER`](Self::PROVIDER)
+    /// alone removes it.
+    pub const PROVIDER_FROM: &'static str = "provider.from";
+
+    /// Returns the provider that the session chose itself; `None` if it leaves that to its workspace and the
+    /// configuration, also where a run has recorded whom it asked.
+    pub fn chosen_provider(&self) -> Option<&str> {
+        match self.references.contains_key(Self::PROVIDER_FROM) {
+            true => None,
+            false => self.references.get(Self::PROVIDER).map(String::as_str),
+        }
+    }
+
+    fn apply_references(&mut self, changes: &BTreeMap<String, Option<String>>) {
+        if !changes.contains_key(Self::PROVIDER_FROM) {
+            if changes.contains_key(Self::PROVIDER) {
+                self.references.remove(Self::PROVIDER_FROM);
+            }
+            return merge(&mut self.references, changes);
+        }
+        let mut changes = changes.clone();
+        if self.chosen_provider().is_some() {
+            // What a run records takes the place of no choice that was made meanwhile.
+            changes.retain(|name, _| name != Self::PROVIDER && name != Self::PROVIDER_FROM);
+        }
+        merge(&mut self.references, &changes);
+    }
+
     /// Applies a change. Never refuses: what was accepted once folds for ever.
     pub(crate) fn apply(&mut self, patch: &Patch) {
         if let Some(title) = &patch.title {
@@ -406,7 +440,7 @@ impl Attributes {
         self.mounts.apply(&patch.mounts);
         merge(&mut self.handles, &patch.handles);
         merge(&mut self.labels, &patch.labels);
-        merge(&mut self.references, &patch.references);
+        self.apply_references(&patch.references);
         for (name, value) in patch.metadata.iter() {
             if value.get() == "null" {
                 self.metadata.remove(name);

@@ -64,6 +64,58 @@ pub struct Inherited {
     pub context_from: Seq,
 }
 
+/// Request for a fork: the point at which the history is shared, and what is taken along beside it.
+///
+/// A fork takes no open inputs along unless it is asked to: they are the original's to answer, and would be answered
+/// twice. They stay in the history that both share.
+///
+/// ```
+/// use agent_core::{Fork, Seq};
+///
+/// let early = Fork::at(Seq::new(7));
+/// let with_work = Fork::new().with_open_inputs();
+/// # assert!(!early.open_inputs && with_work.open_inputs);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fork {
+    /// The last event that both sessions share; `None` for the last point at which no tool call is open.
+    pub at: Option<Seq>,
+    /// Whether inputs that were not answered at that point wait in the fork, too.
+    pub open_inputs: bool,
+}
+
+impl Fork {
+    /// A fork at the last point at which no tool call is open, without open inputs.
+    pub const fn new() -> Self {
+        Self { at: None, open_inputs: false }
+    }
+
+    /// A fork at event `at`, without open inputs.
+    pub const fn at(at: Seq) -> Self {
+        Self { at: Some(at), open_inputs: false }
+    }
+
+    /// Takes the inputs that were not answered along: the fork is queued, and the next run of it answers them.
+    #[must_use]
+    pub const fn with_open_inputs(mut self) -> Self {
+        self.open_inputs = true;
+        self
+    }
+}
+
+impl From<Option<Seq>> for Fork {
+    fn from(at: Option<Seq>) -> Self {
+        Self { at, open_inputs: false }
+    }
+}
+
+impl From<Seq> for Fork {
+    fn from(at: Seq) -> Self {
+        Self::at(at)
+    }
+}
+
 /// A session that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -91,7 +143,8 @@ impl NewSession {
     }
 
     /// A copy of `parent` up to and including its event `at`, for which `parent` must be the record (as it was at
-    /// `at`, that is: the fold of the events up to there).
+    /// `at`, that is: the fold of the events up to there). Open inputs stay with `parent`, see
+    /// [`with_open_inputs`](Self::with_open_inputs).
     pub fn fork(id: SessionId, parent: &Session) -> Self {
         let mut new = Self::new(id, parent.workspace);
         new.created.origin = Origin::Fork { parent: parent.id, at: parent.head };
@@ -103,8 +156,8 @@ impl NewSession {
         new.created.inherited = Inherited {
             counts: parent.counts,
             last_input: parent.last_input,
-            handled: parent.handled,
-            pending: parent.pending,
+            handled: parent.last_input.max(parent.handled),
+            pending: 0,
             visible_from: parent.visible_from,
             system_prompt: parent.system_prompt,
             outcome: parent.outcome,
@@ -113,6 +166,14 @@ impl NewSession {
             context_from: parent.context_from,
         };
         new
+    }
+
+    /// Takes along the inputs of `parent` that are not answered: a fork of it then answers them, too.
+    #[must_use]
+    pub fn with_open_inputs(mut self, parent: &Session) -> Self {
+        self.created.inherited.handled = parent.handled;
+        self.created.inherited.pending = parent.pending;
+        self
     }
 
     /// A helper of `parent`, in its workspace, with a history of its own.

@@ -15,7 +15,7 @@ use crate::session::compact;
 use crate::session::event::{Event, NewEvent};
 use crate::session::history::{PAGE, PAGE_BYTES, coming, fold_own, history_page, read_part};
 use crate::session::read::{EventPage, ReadEvents};
-use crate::session::record::{NewSession, Patch, Session};
+use crate::session::record::{Fork, NewSession, Patch, Session};
 use crate::session::report::report;
 use crate::session::state::{SessionState, TriggerKind, target};
 use crate::session::store::SessionStore;
@@ -117,7 +117,7 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
-    /// Creates a session that needs no preparation; it is `Idle`, or `Queued` where a fork has inputs to answer.
+    /// Creates a session that needs no preparation; it is `Idle`, or `Queued` if a fork took open inputs along.
     ///
     /// # Errors
     ///
@@ -206,8 +206,8 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, or there is nothing
-    /// between the last summary and `until`.
+    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, there is nothing
+    /// between the last summary and `until`, or the summary has no text.
     fn compact(
         &self,
         effects: &Effects,
@@ -217,6 +217,11 @@ pub trait SessionStoreExt: SessionStore {
     ) -> impl Future<Output = Result<Committed>> + Send {
         let (effects, summary) = (effects.clone(), summary.into());
         async move {
+            if summary.trim().is_empty() {
+                return Err(Error::invalid(format!(
+                    "the summary for session {id} has no text; give it some"
+                )));
+            }
             let now = self.load(id).await?;
             let until = compact::until(self, &now, until).await?;
             let compacted = NewEvent::compacted(until, summary);
@@ -246,6 +251,9 @@ pub trait SessionStoreExt: SessionStore {
     /// where no tool call is open. Nothing is copied: the new session names its ancestors. At the head the cost does
     /// not depend on the length; at an earlier point the events up to there are read once.
     ///
+    /// Inputs that are not answered stay with the original, unless [`Fork::with_open_inputs`] asks for them. `fork` may be
+    /// given as a sequence number or an `Option` of one.
+    ///
     /// # Errors
     ///
     /// `InvalidInput` where a tool call is open at `at`, or `at` is not in the history; `Deleted`.
@@ -253,12 +261,12 @@ pub trait SessionStoreExt: SessionStore {
         &self,
         effects: &Effects,
         id: SessionId,
-        at: Option<Seq>,
+        fork: impl Into<Fork>,
     ) -> impl Future<Output = Result<Session>> + Send {
-        let effects = effects.clone();
+        let (effects, fork) = (effects.clone(), fork.into());
         async move {
             let now = self.load(id).await?;
-            let new = self.plan_fork(&effects, now, at).await?;
+            let new = self.plan_fork(&effects, now, fork).await?;
             self.create(&effects, new).await
         }
     }
@@ -268,9 +276,13 @@ pub trait SessionStoreExt: SessionStore {
         &self,
         effects: &Effects,
         now: Session,
-        at: Option<Seq>,
+        fork: Fork,
     ) -> impl Future<Output = Result<NewSession>> + Send {
         let child = effects.new_session_id();
+        let new = move |past: &Session| match (NewSession::fork(child, past), fork.open_inputs) {
+            (new, true) => new.with_open_inputs(past),
+            (new, false) => new,
+        };
         async move {
             if target(now.status.state, TriggerKind::Fork).is_none() {
                 let kind = match now.status.state {
@@ -282,10 +294,10 @@ pub trait SessionStoreExt: SessionStore {
                     format!("session {} is {}; it cannot be forked", now.id, now.status),
                 ));
             }
-            let asked = at.is_some();
-            let mut at = at.unwrap_or_else(|| now.pair_safe_head());
+            let asked = fork.at.is_some();
+            let mut at = fork.at.unwrap_or_else(|| now.pair_safe_head());
             if at == now.head && now.open_calls.is_empty() {
-                return Ok(NewSession::fork(child, &now));
+                return Ok(new(&now));
             }
             if at == Seq::ZERO || at > now.head {
                 return Err(Error::invalid(format!(
@@ -311,7 +323,7 @@ pub trait SessionStoreExt: SessionStore {
             past.lineage = now.lineage.clone();
             past.id = now.id;
             past.depth = now.depth;
-            Ok(NewSession::fork(child, &past))
+            Ok(new(&past))
         }
     }
 

@@ -23,14 +23,26 @@ pub(crate) async fn coming<S: SessionStore + ?Sized>(
     seen: Seq,
 ) -> Result<(Vec<Event>, Seq)> {
     loop {
-        let page = store.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
-        if let Some(last) = page.events.last().map(|event| event.seq) {
-            return Ok((page.events, last));
-        }
-        if let Some(damage) = page.damaged.first() {
-            return Err(Error::corrupt(format!("session {id}: {damage}")));
+        if let Some(next) = next_events(store, id, seen).await? {
+            return Ok(next);
         }
         store.changed(id, seen).await?;
+    }
+}
+
+/// The next events after `seen`, and the last of them; `None` if there are none yet.
+pub(crate) async fn next_events<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    seen: Seq,
+) -> Result<Option<(Vec<Event>, Seq)>> {
+    let page = store.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
+    if let Some(last) = page.events.last().map(|event| event.seq) {
+        return Ok(Some((page.events, last)));
+    }
+    match page.damaged.first() {
+        Some(damage) => Err(Error::corrupt(format!("session {id}: {damage}"))),
+        None => Ok(None),
     }
 }
 

@@ -37,7 +37,7 @@ pub use document::{DocumentHead, DocumentWritten};
 pub use event::{Actor, Event, EventType, NewEvent, Role};
 pub use ext::SessionStoreExt;
 #[cfg(feature = "runtime")]
-pub(crate) use history::coming;
+pub(crate) use history::next_events;
 pub use learning::{Learning, LearningKind, LearningPromoted};
 pub use ledger::{Artifact, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};
@@ -46,8 +46,9 @@ pub use operation::{Operation, OperationNoted, OperationOutcome};
 pub use plan::{Plan, plan};
 pub use read::{EventPage, ReadEvents};
 pub use record::{
-    ActionId, ActionKind, CallId, Counts, Created, Failure, Inherited, Lease, NewSession, OpenCall, OpenSpan,
-    Origin, PendingAction, RecentCommit, Reported, Request, Session, SessionSummary, SpanId, Status,
+    ActionId, ActionKind, CallId, Counts, Created, Failure, Fork, Inherited, Lease, NewSession, OpenCall,
+    OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Session, SessionSummary, SpanId,
+    Status,
 };
 pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use store::{

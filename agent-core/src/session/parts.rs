@@ -249,12 +249,20 @@ pub struct PendingAction {
     pub id: ActionId,
     /// The kind of answer.
     pub kind: ActionKind,
-    /// The question, for a person; at most 2,048 bytes.
+    /// The question, for a person; at most 2,048 bytes. Of a longer one the beginning and the end, with a mark between them
+    /// that says how many bytes are left out: a host shows all of the call with `SessionHandle::pending_call`.
     pub question: String,
+    /// The tool, if the answer is on a call of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The event that holds the whole call, if the answer is on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
     /// What there is to choose from, where the answer is a choice: at most 16, of at most 256 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// When it is given up.
+    /// When it is given up. An answer whose commit was [sealed](crate::Commit::at) at this time or later, by the clock of
+    /// whoever answers, is refused as [`Expired`](crate::ErrorKind::Expired).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -269,7 +277,8 @@ impl PendingAction {
 
     /// Waits for an answer of this kind.
     pub fn new(id: ActionId, kind: ActionKind, question: impl Into<String>) -> Self {
-        Self { id, kind, question: question.into(), choices: Vec::new(), expires_at: None }
+        let question = question.into();
+        Self { id, kind, question, tool: None, seq: None, choices: Vec::new(), expires_at: None }
     }
 
     /// Gives what there is to choose from; an answer that allows must then name one of these.
@@ -277,6 +286,28 @@ impl PendingAction {
     pub fn with_choices(mut self, choices: impl IntoIterator<Item = String>) -> Self {
         self.choices = choices.into_iter().collect();
         self
+    }
+
+    /// Says which tool is called, and which event holds the whole call.
+    #[must_use]
+    pub fn with_call(mut self, tool: impl Into<String>, seq: Option<Seq>) -> Self {
+        self.tool = Some(tool.into());
+        self.seq = seq;
+        self
+    }
+
+    /// A question that can be kept: of one with more than `most` bytes the beginning and the end, and how much is left
+    /// out between them.
+    pub(crate) fn shortened(question: String, most: usize) -> String {
+        // More than the mark has.
+        const MARK: usize = 64;
+        if question.len() <= most {
+            return question;
+        }
+        let side = most.saturating_sub(MARK) / 2;
+        let head = question.floor_char_boundary(side);
+        let tail = question.ceil_char_boundary(question.len() - side);
+        format!("{} [… {} bytes left out …] {}", &question[..head], tail - head, &question[tail..])
     }
 
     /// Checks the lengths that the types do not.
@@ -287,6 +318,9 @@ impl PendingAction {
                 self.question.len(),
                 Self::QUESTION_MAX_BYTES
             )));
+        }
+        if let Some(tool) = &self.tool {
+            check_text("tool name", tool, 128)?;
         }
         if self.choices.len() > Self::CHOICES_MAX {
             return Err(Error::limit(format!(

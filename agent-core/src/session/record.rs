@@ -10,7 +10,7 @@ use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
 use crate::json::{Fault, RawFields, size_bytes};
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
-pub use crate::session::created::{Created, Inherited, NewSession, SessionSummary};
+pub use crate::session::created::{Created, Fork, Inherited, NewSession, SessionSummary};
 use crate::session::document::DocumentHead;
 use crate::session::event::Actor;
 use crate::session::ledger::UsageTotals;

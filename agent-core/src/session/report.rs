@@ -64,7 +64,7 @@ pub(crate) async fn note<S: SessionStore + ?Sized>(
 fn in_words(child: &Session, said: &ChildIdle) -> Message {
     let title = child.attributes.title.as_ref().map(|title| format!(" {:?}", title.text)).unwrap_or_default();
     let mut text = format!("The session{title} that was started here has come to rest: {}.", said.status);
-    if let Some(result) = said.result.as_deref().filter(|result| !result.is_empty()) {
+    if let Some(result) = said.result.as_deref().filter(|result| !result.trim().is_empty()) {
         text.push_str("\n\n");
         text.push_str(result);
     }

@@ -133,6 +133,11 @@ pub(super) fn shortened(text: String, max: usize) -> String {
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
+/// Whether a text is none for a model: a provider refuses a message of white space only, and with it the request.
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
 /// Messages that stay together or go together.
 pub(super) type Block = Vec<ModelMessage>;
 
@@ -173,6 +178,7 @@ impl Assembler {
         match part {
             Part::Input { seq, text } => self.waiting.push_back((*seq, text.clone())),
             Part::Taken(seq) => self.take(*seq),
+            Part::System(text) if is_blank(text) => {}
             Part::System(text) => self.emit(vec![ModelMessage::System(text.clone())]),
             Part::Agent { commit, text } => self.say(*commit, text),
             Part::Call { commit, call } => self.call(*commit, call),
@@ -192,11 +198,16 @@ impl Assembler {
 
     fn take(&mut self, seq: Seq) {
         while let Some((_, text)) = self.waiting.pop_front_if(|(at, _)| *at <= seq) {
+            // One of an older store, or that was restored: it was said, and there is something to answer.
+            let text = if is_blank(&text) { "(no text)".to_owned() } else { text };
             self.emit(vec![ModelMessage::User(text)]);
         }
     }
 
     fn say(&mut self, commit: CommitId, text: &str) {
+        if is_blank(text) {
+            return;
+        }
         if self.open.as_ref().is_some_and(|open| !open.calls.is_empty()) {
             self.deferred.push(vec![ModelMessage::agent(text)]);
             return;

@@ -27,7 +27,8 @@ pub struct Workspace {
     pub status: WorkspaceStatus,
     /// The id of its main session, minted with it; the session comes to be when it is first opened.
     pub main_session: SessionId,
-    /// The provider that its sessions use unless configured otherwise.
+    /// The provider that its sessions ask, by its name, unless a session
+    /// [chooses](crate::Attributes::chosen_provider) another; without it the one that the configuration names.
     pub provider: Option<String>,
     /// What it is for, in words: at most 4,096 bytes.
     pub description: Option<String>,
@@ -80,7 +81,7 @@ impl Workspace {
         self
     }
 
-    /// Sets the provider.
+    /// Sets the provider that its sessions ask, by its name.
     #[must_use]
     pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
         self.provider = Some(provider.into());

@@ -42,7 +42,11 @@ async fn r16_r17_a_fork_is_independent() {
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!((child.depth, child.head), (1, parent.head.next()));
     assert_eq!(child.attributes, parent.attributes);
-    assert_eq!(child.status.state, SessionState::Queued, "the input is open in the child, too");
+    assert_eq!((child.status.state, child.pending), (SessionState::Idle, 0), "the input is the parent's");
+    let asked = store.fork(&effects, parent.id, Fork::new().with_open_inputs()).await.unwrap();
+    assert_eq!((asked.status.state, asked.pending), (SessionState::Queued, 1), "unless it is asked for");
+    let gone = Trigger::Delete(Reason::UserDeleted);
+    store.trigger(&effects, asked.id, gone).await.unwrap();
     assert_eq!(store.load(parent.id).await.unwrap(), parent, "the parent is as it was");
 
     say(&*store, &effects, parent.id, "parent only").await;
@@ -82,7 +86,9 @@ async fn r16_a_fork_at_an_earlier_point() {
     }
     let child = store.fork(&effects, parent, Some(Seq::new(6))).await.unwrap();
     assert_eq!((child.visible_from, child.counts.user, child.counts.agent), (Seq::ZERO, 1, 1));
-    assert_eq!((child.system_prompt, child.pending), (Seq::new(2), 1));
+    assert_eq!((child.system_prompt, child.pending), (Seq::new(2), 0));
+    let asked = store.fork(&effects, parent, Fork::at(Seq::new(6)).with_open_inputs()).await.unwrap();
+    assert_eq!((asked.pending, asked.last_input, asked.handled), (1, child.last_input, Seq::ZERO));
     let error = store.fork(&effects, parent, Some(Seq::new(4))).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("fork at 3"), "{error}");

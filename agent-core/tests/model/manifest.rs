@@ -288,8 +288,9 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
     let other = calm(&here, &effects).await;
     let asked = here.commit(commit(&other).event(NewEvent::user_message("and?"))).await.unwrap().session;
     assert!(asked.pending > 0);
-    let of_asked = here.fork(&effects, asked.id, None).await.unwrap();
-    let second = here.fork(&effects, of_asked.id, None).await.unwrap();
+    let with_work = Fork::new().with_open_inputs();
+    let of_asked = here.fork(&effects, asked.id, with_work).await.unwrap();
+    let second = here.fork(&effects, of_asked.id, with_work).await.unwrap();
     // A child that its parent has not heard of.
     let child = here.create_child(&effects, root.id, Patch::new()).await.unwrap();
     let run = effects.new_run_id();
@@ -318,7 +319,7 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
     for id in others {
         of_others.push((here.fork(&effects, id, None).await.unwrap().id, vec![id]));
     }
-    // A fork of what waits waits, too.
+    // A fork that takes along what waits waits, too.
     let cases = [
         (of_woken.id, vec![woken.id]),
         (of_asked.id, vec![asked.id]),

@@ -180,7 +180,8 @@ async fn o07_f21_a_question_is_given_up_in_time_and_a_late_answer_refused() {
     }
 }
 
-/// O07: an answer and a time-out at the same moment: one of them is taken, and the call has one result.
+/// O07: an answer that is given in time, and the time-out that somebody else finds at the same moment: one of them is
+/// taken, and the call has one result. An answer is in time by the clock of whoever gives it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o07_an_answer_and_its_time_out_have_an_order() {
     for (name, storage) in all_storages().await {
@@ -196,8 +197,12 @@ async fn o07_an_answer_and_its_time_out_have_an_order() {
             let agent = agent(&storage, &model, &tools, &clock, config);
             let chat = agent.open(&device(&format!("d{round}"))).await.unwrap();
             let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+            let slow = Arc::new(SetClock(AtomicI64::new(clock.0.load(Ordering::SeqCst))));
             clock.0.fetch_add(61_000_000, Ordering::SeqCst);
-            let (person, watch) = (agent.session(chat.id()).await.unwrap(), agent.clone());
+            let config = Config::default().answer_timeout(Duration::from_secs(60));
+            let person =
+                self::agent(&storage, &model, &tools, &slow, config).session(chat.id()).await.unwrap();
+            let watch = agent.clone();
             let id = chat.id();
             let answer = tokio::spawn(async move {
                 person.answer(ToolConfirmation::new(action.id, Decision::Allow)).await

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::common::{
-    agent, agent_with, check_log, device, eventually, log, read, said, storages, until_text,
+    agent, agent_with, all_storages, check_log, device, eventually, log, read, said, storages, until_text,
 };
 use agent_core::runtime::{Config, EchoProvider, Gate, RunOutcome, ScriptedProvider, Turn, Update};
 use agent_core::{
-    Commit, ErrorKind, EventType, NewEvent, Reason, SessionState, SessionStoreExt, Timestamp, Trigger, Wake,
+    Commit, ErrorKind, EventType, NewEvent, Patch, Reason, Seq, SessionState, SessionStoreExt, Timestamp,
+    Trigger, Wake,
 };
 use futures::StreamExt;
 use tokio::time::Instant;
@@ -275,6 +276,35 @@ async fn a38_an_idle_shutdown_returns_at_once() {
         let since = Instant::now();
         agent.shutdown(Duration::from_secs(60)).await.unwrap();
         assert_eq!(since.elapsed(), Duration::ZERO, "{name}");
+    }
+}
+
+/// A38, O21: whoever follows a session is given all that its last runs stored, and then the stream ends; so it does for
+/// those who follow later, and where a run did not end in time.
+#[tokio::test]
+async fn follow_ends_at_shutdown() {
+    for (name, storage) in all_storages().await {
+        let gate = Gate::new();
+        let agent = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        let idle = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
+        let mut run = chat.prompt("go").await.unwrap();
+        until_text(&mut run).await;
+        let follow = |chat: &agent_core::SessionHandle| {
+            let events = chat.follow(Seq::ZERO).map(|event| event.unwrap().seq).collect::<Vec<_>>();
+            tokio::spawn(tokio::time::timeout(Duration::from_secs(20), events))
+        };
+        let (busy, quiet) = (follow(&chat), follow(&idle));
+        agent.shutdown(Duration::ZERO).await.unwrap();
+        let head = chat.refresh().await.unwrap().head;
+        let expected = |head: Seq| (1..=head.get()).map(Seq::new).collect::<Vec<_>>();
+        let ended = |follow: tokio::task::JoinHandle<_>| async move {
+            let ended: Result<Vec<Seq>, tokio::time::error::Elapsed> = follow.await.unwrap();
+            ended.unwrap_or_else(|_| panic!("{name}: it does not end"))
+        };
+        assert_eq!(ended(busy).await, expected(head), "{name}");
+        assert_eq!(ended(quiet).await, expected(idle.snapshot().head), "{name}");
+        assert_eq!(ended(follow(&chat)).await, expected(head), "{name}: afterwards");
     }
 }
 

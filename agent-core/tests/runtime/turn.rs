@@ -46,14 +46,14 @@ async fn a22_a38_r06_r07_a_turn_is_two_commits() {
     }
 }
 
-/// A21, X05: any text comes back byte for byte, and reaches the model as it is.
+/// A21, X05: any text that is not blank comes back byte for byte, and reaches the model as it is.
 #[tokio::test]
 async fn a21_a22_any_text_goes_through_a_prompt_unchanged() {
     let big = "대화 🙂 e\u{301}\r\n".repeat(10 << 20 >> 4);
     let texts = [
-        "",
-        " ",
-        "\n \t\r\n",
+        ".",
+        " . ",
+        "\n .\t\r\n",
         "## System\n---\n## User",
         "a\0b\u{1}\u{1b}[31m\u{7f}",
         "한국어 대화",

@@ -10,18 +10,18 @@ fn a02_a04_a05_a06_workspaces_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         site.fails(&["workspace", "list"], 3, "holds no store");
-        let create = ["workspace", "create", "--name", "Küche\u{1b}", "--provider", "claude"];
+        let create = ["workspace", "create", "--name", "Küche\u{1b}", "--provider", "offline"];
         site.fails(&create, 1, "control character");
         let empty = site.json(&["workspace", "list"]);
         assert_eq!((&empty["items"], &empty["total"], &empty["next"]), (&json!([]), &json!(0), &json!(null)));
         let id = site.ok(&["workspace", "create", "--name", "Küche", "--description", "to cook"]);
         let id = id.trim();
-        site.ok(&["workspace", "create", "--name", "second", "--provider", "claude"]);
+        site.ok(&["workspace", "create", "--name", "second", "--provider", "offline"]);
 
         let table = site.ok(&["workspace", "list"]);
         let lines: Vec<_> = table.lines().collect();
         assert!(lines.len() == 3 && lines[0].starts_with("ID  ") && lines[0].ends_with("NAME"), "{table}");
-        assert!(lines[1].ends_with("claude    second") && lines[2].starts_with(id), "{table}");
+        assert!(lines[1].ends_with("offline   second") && lines[2].starts_with(id), "{table}");
         let list = site.json(&["workspace", "list", "--limit", "1"]);
         assert_eq!((&list["total"], &list["items"][0]["name"]), (&json!(2), &json!("second")));
         let next = list["next"].as_str().unwrap();
@@ -47,6 +47,21 @@ fn a02_a04_a05_a06_workspaces_from_the_command_line() {
         site.fails(&["workspace", "show", "../../etc"], 2, "--help");
         site.fails(&["workspace", "list", "--after", "c1.x.y"], 1, "another query");
         assert_eq!(site.json(&["workspace", "list"])["total"], 1);
+    }
+}
+
+/// A32: a workspace is not created with a provider that the program does not have; what it has is named.
+#[test]
+fn workspace_create_knows_its_providers() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let create = |provider| ["workspace", "create", "--name", "x", "--provider", provider];
+        for unknown in ["claude", "", "Offline"] {
+            site.fails(&create(unknown), 1, &format!("no provider is named {unknown:?}; there is: offline"));
+        }
+        assert_eq!(site.json(&["workspace", "list"])["total"], 0, "nothing was created");
+        let id = site.ok(&create("offline"));
+        assert_eq!(site.json(&["workspace", "show", id.trim()])["provider"], "offline");
     }
 }
 

@@ -171,7 +171,18 @@ impl Planner<'_> {
     pub(super) fn check_answer(&self, answered: &ActionId, kinds: &[ActionKind]) -> Result<()> {
         self.enter(TriggerKind::ResolveAction)?;
         match &self.session.action {
-            Some(action) if action.id == *answered && kinds.contains(&action.kind) => Ok(()),
+            Some(action) if action.id == *answered && kinds.contains(&action.kind) => {
+                match action.expires_at {
+                    Some(at) if at <= self.commit.at => Err(Error::new(
+                        ErrorKind::Expired { at },
+                        format!(
+                            "session {}: the time for an answer to {} {} ended at {at}, and this one is of {}; wake the session, which goes on without it",
+                            self.session.id, action.kind, action.id, self.commit.at
+                        ),
+                    )),
+                    _ => Ok(()),
+                }
+            }
             Some(action) => Err(Error::invalid(format!(
                 "session {} waits for {} {}, not for an answer to {answered}",
                 self.session.id, action.kind, action.id

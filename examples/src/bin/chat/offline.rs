@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct OfflineModel(EchoProvider);
 
 impl OfflineModel {
+    /// The name by which workspaces and sessions choose it.
+    pub(crate) const NAME: &'static str = "offline";
+
     /// Waits so long before each word.
     pub(crate) fn new(delay: Duration) -> Self {
         Self(EchoProvider::new().delay(delay))
@@ -25,7 +28,7 @@ impl OfflineModel {
 #[async_trait]
 impl LlmProvider for OfflineModel {
     fn name(&self) -> &str {
-        "offline"
+        Self::NAME
     }
 
     fn model(&self) -> &str {

@@ -13,6 +13,7 @@ use super::consent::Consent;
 use super::output::damage;
 use super::tenants::AllTenants;
 use super::{Failure, Site};
+use crate::offline::OfflineModel;
 use crate::slash::minute;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -36,7 +37,7 @@ pub(crate) enum Command {
         /// What to call it
         #[arg(long)]
         name: String,
-        /// The provider that its sessions use
+        /// The provider that its sessions ask: offline
         #[arg(long)]
         provider: Option<String>,
         /// What it is for
@@ -96,6 +97,10 @@ impl Command {
         match self {
             Self::List { all, limit, after, tenants: _ } => list(site, all, limit, after).await,
             Self::Create { name, provider, description } => {
+                if let Some(unknown) = provider.as_deref().filter(|name| *name != OfflineModel::NAME) {
+                    let text = format!("no provider is named {unknown:?}; there is: {}", OfflineModel::NAME);
+                    return Err(Failure::new(1, "invalid_input", text));
+                }
                 let mut new = NewWorkspace::new(name);
                 (new.provider, new.description) = (provider, description);
                 let workspace = site.manager.create(new).await?;
