@@ -10,6 +10,7 @@ use crate::binding::{Binding, BindingQuery, BindingStore, decide_bind};
 use crate::effects::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DeviceId, Epoch, Revision, Seq, SessionId, TenantId, WorkspaceId};
+use crate::open_state::OpenState;
 use crate::page::Page;
 use crate::session::{
     Capabilities, Commit, Committed, Durability, Event, EventPage, Expect, Plan, Pulse, Purge, Purged,
@@ -35,6 +36,7 @@ use crate::workspace::{ContentHash, Workspace, WorkspaceQuery, WorkspaceStore};
 pub struct MemoryStore {
     tenants: Arc<Mutex<BTreeMap<TenantId, Arc<Tenant>>>>,
     tenant: Arc<Tenant>,
+    open: OpenState,
 }
 
 /// One tenant's data. One lock: each operation is short and copies what it returns.
@@ -72,7 +74,7 @@ impl MemoryStore {
     pub fn new() -> Self {
         let tenant = Arc::<Tenant>::default();
         let tenants = BTreeMap::from([(TenantId::default(), tenant.clone())]);
-        Self { tenants: Arc::new(Mutex::new(tenants)), tenant }
+        Self { tenants: Arc::new(Mutex::new(tenants)), tenant, open: OpenState::new("the store in memory") }
     }
 
     /// The same store for another tenant.
@@ -80,12 +82,23 @@ impl MemoryStore {
     pub fn tenant(&self, tenant: &TenantId) -> Self {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let tenant = tenants.entry(tenant.clone()).or_default().clone();
-        Self { tenants: self.tenants.clone(), tenant }
+        Self { tenants: self.tenants.clone(), tenant, open: self.open.clone() }
     }
 
-    fn data(&self) -> MutexGuard<'_, Data> {
+    fn data(&self) -> Result<MutexGuard<'_, Data>> {
+        self.open.check()?;
         // A panic while the lock is held cannot leave half a change: each write is a single assignment at its end.
-        self.tenant.data.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(self.tenant.data.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Closes the store for all of its tenants and clones: calls after it fail with `Unavailable`. What it held is gone when
+    /// the last clone is dropped.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub async fn close(&self) -> Result<()> {
+        self.open.close(async { Ok(()) }).await
     }
 }
 
@@ -124,7 +137,7 @@ fn workspace_deleted(id: WorkspaceId) -> Error {
 #[async_trait]
 impl SessionStore for MemoryStore {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        let mut data = self.data();
+        let mut data = self.data()?;
         let now = data.sessions.get(&commit.session).map(|log| &log.record);
         let planned = plan(now, &commit)?;
         if let Plan::Write { events, after } = &planned {
@@ -148,11 +161,11 @@ impl SessionStore for MemoryStore {
     }
 
     async fn load(&self, id: SessionId) -> Result<Session> {
-        Ok(self.data().log(id)?.record.clone())
+        Ok(self.data()?.log(id)?.record.clone())
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        let data = self.data();
+        let data = self.data()?;
         let events = &data.log(id)?.events;
         if read.newest {
             EventPage::collect(
@@ -166,7 +179,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        let data = self.data();
+        let data = self.data()?;
         let summary = |log: &Log| SessionSummary::from(&log.record);
         let Some(parent) = query.parent else { return query.page(data.sessions.values().map(summary)) };
         let children = data.children.get(&parent).into_iter().flatten();
@@ -175,7 +188,7 @@ impl SessionStore for MemoryStore {
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let purge = purge.sparing_forks(self).await?;
-        let mut data = self.data();
+        let mut data = self.data()?;
         let log = data.sessions.get_mut(&purge.session).ok_or_else(|| no_session(purge.session))?;
         purge.check(&log.record)?;
         let before = log.events.len();
@@ -185,7 +198,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let mut data = self.data();
+        let mut data = self.data()?;
         let log = data.sessions.get_mut(&id).ok_or_else(|| no_session(id))?;
         if log.record.lease.as_ref().is_some_and(|lease| lease.epoch == epoch) {
             log.beat += 1;
@@ -194,7 +207,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
-        Ok(Pulse::new(self.data().log(id)?.beat, false))
+        Ok(Pulse::new(self.data()?.log(id)?.beat, false))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -202,9 +215,15 @@ impl SessionStore for MemoryStore {
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        let mut head = self.data().log(id)?.head.subscribe();
-        let head = head.wait_for(|head| *head > seen).await;
-        Ok(*head.map_err(|_| no_session(id))?)
+        let mut head = self.data()?.log(id)?.head.subscribe();
+        tokio::select! {
+            head = head.wait_for(|head| *head > seen) => Ok(*head.map_err(|_| no_session(id))?),
+            closed = self.open.closed() => Err(closed),
+        }
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -223,12 +242,12 @@ fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
 #[async_trait]
 impl WorkspaceStore for MemoryStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        self.data().workspace(id).map(|(record, _)| record.clone())
+        self.data()?.workspace(id).map(|(record, _)| record.clone())
     }
 
     async fn put(&self, mut workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
         workspace.check()?;
-        let mut data = self.data();
+        let mut data = self.data()?;
         let (now, config) = match data.workspace(workspace.id) {
             Ok((record, config)) => (Some(record), config.cloned()),
             Err(error) if *error.kind() == ErrorKind::NotFound => (None, None),
@@ -240,7 +259,7 @@ impl WorkspaceStore for MemoryStore {
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
-        let mut data = self.data();
+        let mut data = self.data()?;
         data.workspace(id)?;
         if let Some(Slot::Live { record, .. }) = data.workspaces.get_mut(&id) {
             record.last_accessed = record.last_accessed.max(at);
@@ -249,7 +268,7 @@ impl WorkspaceStore for MemoryStore {
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
-        let data = self.data();
+        let data = self.data()?;
         query.page(data.workspaces.values().filter_map(|slot| match slot {
             Slot::Live { record, .. } => Some((**record).clone()),
             Slot::Tombstone => None,
@@ -257,7 +276,7 @@ impl WorkspaceStore for MemoryStore {
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        match self.data().workspaces.get_mut(&id) {
+        match self.data()?.workspaces.get_mut(&id) {
             Some(slot) => *slot = Slot::Tombstone,
             None => return Err(no_workspace(id)),
         }
@@ -265,7 +284,7 @@ impl WorkspaceStore for MemoryStore {
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        self.data().workspace(id).map(|(_, config)| config.cloned())
+        self.data()?.workspace(id).map(|(_, config)| config.cloned())
     }
 
     async fn save_config(
@@ -276,7 +295,7 @@ impl WorkspaceStore for MemoryStore {
     ) -> Result<()> {
         ContentHash::check_size(text.as_deref())
             .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
-        let mut data = self.data();
+        let mut data = self.data()?;
         let (_, now) = data.workspace(id)?;
         ContentHash::check(
             expect,
@@ -288,12 +307,16 @@ impl WorkspaceStore for MemoryStore {
         }
         Ok(())
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[async_trait]
 impl BindingStore for MemoryStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-        Ok(self.data().bindings.get(device).copied())
+        Ok(self.data()?.bindings.get(device).copied())
     }
 
     async fn bind(
@@ -302,18 +325,18 @@ impl BindingStore for MemoryStore {
         to: WorkspaceId,
         expect: Expect<WorkspaceId>,
     ) -> Result<WorkspaceId> {
-        let mut data = self.data();
+        let mut data = self.data()?;
         let bound = decide_bind(device, data.bindings.get(device).copied(), to, expect)?;
         data.bindings.insert(device.clone(), bound);
         Ok(bound)
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
-        Ok(self.data().bindings.remove(device).is_some())
+        Ok(self.data()?.bindings.remove(device).is_some())
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
-        let mut data = self.data();
+        let mut data = self.data()?;
         let before = data.bindings.len();
         data.bindings.retain(|_, workspace| *workspace != id);
         Ok((before - data.bindings.len()) as u64)
@@ -321,8 +344,12 @@ impl BindingStore for MemoryStore {
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         query.page(
-            self.data().bindings.iter().map(|(device, workspace)| Binding::new(device.clone(), *workspace)),
+            self.data()?.bindings.iter().map(|(device, workspace)| Binding::new(device.clone(), *workspace)),
         )
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -333,9 +360,14 @@ impl Tenants for MemoryStore {
     }
 
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        self.open.check()?;
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Page::new(
             tenants.keys().filter(|id| after.as_ref().is_none_or(|after| *id > after)).cloned().collect(),
         ))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }

@@ -85,7 +85,7 @@ impl Session {
         tombstone.epoch = known.map_or(Epoch::ZERO, |known| known.epoch).next();
         tombstone.last_active_at = known.map_or(at, |known| known.last_active_at);
         (tombstone.updated_at, tombstone.ended_at) = (at, Some(at));
-        tombstone
+        tombstone.tombstone()
     }
 
     fn empty(id: SessionId, created: Created, creator: Actor, at: Timestamp) -> Self {
