@@ -91,7 +91,8 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
         ("a history of no messages", seal(&idle).trigger(Trigger::Replace(vec![call("x")]))),
     ];
     for (what, commit) in faults {
-        note(refusals, &commit.session, what, storage.sessions.commit(commit).await);
+        let id = commit.session;
+        note(refusals, &id, what, storage.sessions.commit(commit).await);
     }
     note(refusals, &absent, "a load", storage.sessions.load(absent).await);
     note(refusals, &absent, "a read", storage.sessions.read(absent, ReadEvents::first(1)).await);
