@@ -1,6 +1,11 @@
 //! The public suite on the file store: in folders, and on a model of a disk of which the power is cut and whose calls
 //! fail.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "the model of a disk is a test's helper")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "the model of a disk is a test's helper"
+)]
 #![allow(dead_code, reason = "of the model of a disk a part is used here")]
 
 #[path = "disk/fault.rs"]

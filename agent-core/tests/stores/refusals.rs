@@ -9,7 +9,7 @@ use agent_core::{
 /// Refusals, each with what its text must name.
 type Refusals = Vec<(String, &'static str, Error)>;
 
-fn note<T>(refusals: &mut Refusals, object: impl ToString, what: &'static str, result: Result<T>) {
+fn note<T>(refusals: &mut Refusals, object: &dyn ToString, what: &'static str, result: Result<T>) {
     match result {
         Ok(_) => panic!("{what} is not refused"),
         Err(error) => refusals.push((object.to_string(), what, error)),
@@ -91,21 +91,22 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
         ("a history of no messages", seal(&idle).trigger(Trigger::Replace(vec![call("x")]))),
     ];
     for (what, commit) in faults {
-        note(refusals, commit.session, what, storage.sessions.commit(commit).await);
+        let id = commit.session;
+        note(refusals, &id, what, storage.sessions.commit(commit).await);
     }
-    note(refusals, absent, "a load", storage.sessions.load(absent).await);
-    note(refusals, absent, "a read", storage.sessions.read(absent, ReadEvents::first(1)).await);
-    note(refusals, absent, "a purge", storage.sessions.purge(Purge::new(absent, Seq::ZERO)).await);
+    note(refusals, &absent, "a load", storage.sessions.load(absent).await);
+    note(refusals, &absent, "a read", storage.sessions.read(absent, ReadEvents::first(1)).await);
+    note(refusals, &absent, "a purge", storage.sessions.purge(Purge::new(absent, Seq::ZERO)).await);
     note(
         refusals,
-        idle.id,
+        &idle.id,
         "a purge of the living",
         storage.sessions.purge(Purge::new(idle.id, idle.head)).await,
     );
     let early = Purge::new(deleted.id, Seq::new(1));
-    note(refusals, deleted.id, "a purge at another head", storage.sessions.purge(early).await);
-    note(refusals, idle.id, "a report", storage.sessions.report_child(effects, idle.id, None).await);
-    note(refusals, absent, "a restore of nothing", Commit::restore(absent, Vec::new()));
+    note(refusals, &deleted.id, "a purge at another head", storage.sessions.purge(early).await);
+    note(refusals, &idle.id, "a report", storage.sessions.report_child(effects, idle.id, None).await);
+    note(refusals, &absent, "a restore of nothing", Commit::restore(absent, Vec::new()));
     Ok(())
 }
 
@@ -118,32 +119,32 @@ async fn others(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -
     let absent = effects.new_workspace_id();
     let workspaces = &storage.workspaces;
     for id in [absent, gone] {
-        note(refusals, id, "a load", workspaces.load(id).await);
-        note(refusals, id, "a touch", workspaces.touch(id, effects.now()).await);
-        note(refusals, id, "a configuration", workspaces.load_config(id).await);
-        note(refusals, id, "a configuration", workspaces.save_config(id, None, Expect::Any).await);
+        note(refusals, &id, "a load", workspaces.load(id).await);
+        note(refusals, &id, "a touch", workspaces.touch(id, effects.now()).await);
+        note(refusals, &id, "a configuration", workspaces.load_config(id).await);
+        note(refusals, &id, "a configuration", workspaces.save_config(id, None, Expect::Any).await);
     }
-    note(refusals, absent, "a deletion", workspaces.delete(absent).await);
+    note(refusals, &absent, "a deletion", workspaces.delete(absent).await);
     let stale = Expect::Is(there.revision.next());
-    note(refusals, there.id, "a second creation", workspaces.put(there.clone(), Expect::Absent).await);
-    note(refusals, there.id, "a stale put", workspaces.put(there.clone(), stale).await);
+    note(refusals, &there.id, "a second creation", workspaces.put(there.clone(), Expect::Absent).await);
+    note(refusals, &there.id, "a stale put", workspaces.put(there.clone(), stale).await);
     for bad in [there.clone().with_name(""), there.clone().with_name("a\nb"), there.clone().with_provider("")]
     {
-        note(refusals, there.id, "a bad text", workspaces.put(bad, Expect::Any).await);
+        note(refusals, &there.id, "a bad text", workspaces.put(bad, Expect::Any).await);
     }
     let large = there.clone().with_description("x".repeat(5000));
-    note(refusals, there.id, "a long description", workspaces.put(large, Expect::Any).await);
+    note(refusals, &there.id, "a long description", workspaces.put(large, Expect::Any).await);
     let config = Some("x".repeat(2 << 20));
-    note(refusals, there.id, "a long text", workspaces.save_config(there.id, config, Expect::Any).await);
+    note(refusals, &there.id, "a long text", workspaces.save_config(there.id, config, Expect::Any).await);
     let expect = Expect::Is(agent_core::ContentHash::of("old"));
-    note(refusals, there.id, "a stale text", workspaces.save_config(there.id, None, expect).await);
+    note(refusals, &there.id, "a stale text", workspaces.save_config(there.id, None, expect).await);
     let device: DeviceId = "laptop".parse()?;
-    note(refusals, "laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
+    note(refusals, &"laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
     storage.bindings.bind(&device, there.id, Expect::Absent).await?;
-    note(refusals, "laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
+    note(refusals, &"laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
     let cursor = storage.sessions.list(SessionQuery::new().limit(1)).await?.next;
     let of_workspaces = agent_core::WorkspaceQuery::new().cursor(cursor.clone());
-    note(refusals, "cursor", "another's cursor", workspaces.list(of_workspaces).await);
+    note(refusals, &"cursor", "another's cursor", workspaces.list(of_workspaces).await);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         r12_a_failure_is_kept_until_it_is_recovered_from,
         o07_only_the_matching_answer_resumes_and_only_once,
         o07_a_question_outlives_a_pause_and_expires_when_told,
+        an_answer_after_its_time_is_refused,
         o08_an_interrupt_clears_what_waits,
         o08_an_interrupt_asks_a_run_to_end,
         o22_open_calls_and_spans_get_one_end_each,
@@ -362,6 +363,34 @@ async fn o07_a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) ->
     let given_up = storage.sessions.commit(timeout).await?.session;
     same("the state", &given_up.status.to_string().as_str(), &"queued (action_timed_out)")?;
     same("what it waits for", &given_up.action, &None)
+}
+
+/// O07, F21: an answer that was sealed when the time for it was over is refused and changes nothing, until the question is
+/// given up; one that was sealed before is taken, however late it arrives.
+async fn an_answer_after_its_time_is_refused(stage: &Stage) -> Checked {
+    let storage = stage.open().await?;
+    for (late, is_taken) in [(1, false), (0, false), (-1, true)] {
+        let session = stage.new_session(&storage).await?;
+        let (running, run) = stage.begin_run(&storage, &session, "may you?").await?;
+        let end = running.updated_at.plus_micros(60_000_000);
+        let question = PendingAction::new("question".parse()?, ActionKind::Approval, "Really?");
+        let wait = Trigger::EndRun(RunEnd::Await(question.expires_at(end)));
+        let waiting = storage.sessions.commit(stage.seal_run(&running, run).trigger(wait)).await?.session;
+        let answered = ToolConfirmation::new("question".parse()?, Decision::Allow);
+        let mut commit = stage.seal(&waiting).event(NewEvent::of(&Body::UserToolConfirmation(answered)));
+        commit.at = end.plus_micros(late);
+        let done = storage.sessions.commit(commit).await;
+        if is_taken {
+            same("the state", &done?.session.status.to_string().as_str(), &"queued (action_resolved)")?;
+            continue;
+        }
+        refused!(format_args!("an answer {late} microseconds late"), done, ErrorKind::Expired { at } if *at == end)?;
+        same("the session", &storage.sessions.load(waiting.id).await?, &waiting)?;
+        let timeout = stage.seal(&waiting).trigger(Trigger::ActionTimeout("question".parse()?));
+        let given_up = storage.sessions.commit(timeout).await?.session;
+        same("the state", &given_up.status.to_string().as_str(), &"queued (action_timed_out)")?;
+    }
+    Ok(())
 }
 
 /// O08: an interrupt closes the question, the inputs and the wakes that waited, and is recorded.

@@ -73,6 +73,8 @@ caught! {
         "fenced::o12_a_run_that_was_taken_over_writes_nothing_more",
         "fenced::o12_x03_a_late_write_and_a_take_over_have_an_order",
         "fenced::o12_an_epoch_that_never_was_writes_nothing";
+    an_answer_that_is_given_another_time: AnswersStampedAnew by
+        "machine::an_answer_after_its_time_is_refused";
     an_ended_run_that_may_write: EndedRunMayWrite by "fenced::o12_an_ended_run_writes_nothing_more";
     a_look_that_is_a_sign_of_life: LookingIsASignOfLife by
         "fenced::o12_signs_of_life_are_seen_and_are_no_events";

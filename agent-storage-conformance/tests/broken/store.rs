@@ -33,6 +33,7 @@ pub(crate) enum Fault {
     ReplayCheckedAfterTheFence,
     FenceIgnored,
     EndedRunMayWrite,
+    AnswersStampedAnew,
     LookingIsASignOfLife,
     CorruptAsAbsent,
     DamagedEventSkipped,
@@ -285,6 +286,9 @@ impl Handle {
         }
         if self.is(Fault::CommitsNoteThemselves) {
             commit = commit.event(NewEvent::new("x.app.note".parse().unwrap(), RawJson::empty_object()));
+        }
+        if self.is(Fault::AnswersStampedAnew) && now.action.is_some() {
+            commit.at = now.updated_at;
         }
         if self.is(Fault::EndedRunMayWrite) && lease.is_none() && commit.fence == Some(now.epoch) {
             commit.fence = None;

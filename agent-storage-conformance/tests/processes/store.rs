@@ -120,7 +120,7 @@ fn all<'a>(entries: &'a Entries, kind: &'a str) -> impl Iterator<Item = (&'a str
 impl OneFile {
     pub(crate) fn new(folder: &Path, fault: Fault, failing: &Shared, alone: Option<Arc<File>>) -> Self {
         let folder = Arc::new(folder.to_owned());
-        let this = Self { folder, fault, failing: failing.clone(), alone: alone, late: Arc::default() };
+        let this = Self { folder, fault, failing: failing.clone(), alone, late: Arc::default() };
         if let Ok(text) = fs::read_to_string(this.refused()) {
             fs::remove_file(this.refused()).unwrap();
             let late: Entries = serde_json::from_str(&text).unwrap();

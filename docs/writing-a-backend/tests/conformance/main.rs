@@ -24,7 +24,10 @@ struct Site {
 
 enum Medium {
     /// A file; the folder that was made for it is removed at the end.
-    File(PathBuf, Option<TempDir>),
+    File {
+        path: PathBuf,
+        _made: Option<TempDir>,
+    },
     Model(Disk),
 }
 
@@ -35,7 +38,7 @@ impl Site {
 
     fn open(&self) -> Result<ToyStore> {
         match &self.medium {
-            Medium::File(path, _) => ToyStore::open(path),
+            Medium::File { path, .. } => ToyStore::open(path),
             Medium::Model(disk) => {
                 let database = Database::builder().create_with_backend(disk.clone());
                 let failed =
@@ -48,7 +51,7 @@ impl Site {
     fn disk(&self) -> Result<&Disk> {
         match &self.medium {
             Medium::Model(disk) => Ok(disk),
-            Medium::File(path, _) => {
+            Medium::File { path, .. } => {
                 Err(Error::new(ErrorKind::InvalidInput, format!("{path:?} is no model")))
             }
         }
@@ -62,7 +65,7 @@ impl Factory for Toy {
     async fn fresh(&self) -> Result<Site> {
         let folder = tempfile::tempdir()
             .map_err(|error| Error::new(ErrorKind::Unavailable, "no temporary folder").with_source(error))?;
-        Ok(Site::on(Medium::File(folder.path().join("toy.redb"), Some(folder))))
+        Ok(Site::on(Medium::File { path: folder.path().join("toy.redb"), _made: Some(folder) }))
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
@@ -78,13 +81,13 @@ impl Factory for Toy {
 
     fn address(&self, site: &Site) -> Option<String> {
         match &site.medium {
-            Medium::File(path, _) => path.to_str().map(str::to_owned),
+            Medium::File { path, .. } => path.to_str().map(str::to_owned),
             Medium::Model(_) => None,
         }
     }
 
     async fn attach(&self, address: &str) -> Result<Site> {
-        Ok(Site::on(Medium::File(address.into(), None)))
+        Ok(Site::on(Medium::File { path: address.into(), _made: None }))
     }
 
     async fn fresh_for_faults(&self) -> Result<Site> {
