@@ -26,7 +26,7 @@ fn holds(folder: &Path, text: &str) -> bool {
 }
 
 /// A06, R13: bindings, sessions, events, configuration and folders are gone, on all stores; another workspace is as it
-/// was; a tombstone of each session tells what it was called.
+/// was; a tombstone of each session is left, without a word that anybody wrote.
 #[tokio::test]
 async fn a06_r13_nothing_is_left_of_a_deleted_workspace() {
     for site in sites().await {
@@ -50,7 +50,7 @@ async fn a06_r13_nothing_is_left_of_a_deleted_workspace() {
         assert_eq!(done.events, events as u64 + 5, "{}", site.name);
         check_gone(&storage, &clock, &gone, site.name).await;
         let tombstone = storage.sessions.load(gone.main).await.unwrap();
-        assert_eq!(tombstone.attributes.labels["project"], "apollo", "{}", site.name);
+        assert!(!tombstone.to_json().contains("apollo"), "{}", site.name);
         let again = manager(&storage, &clock).delete(gone.workspace).await.unwrap();
         assert_eq!((again.sessions, again.events, again.devices), (0, 0, 0), "{}", site.name);
         if site.name == "files" {
