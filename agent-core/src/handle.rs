@@ -283,7 +283,7 @@ impl SessionHandle {
     /// # Errors
     ///
     /// `InvalidInput` where the answer is to something else; `InvalidTransition` where it waits for nothing; `Expired`
-    /// where the question's [time](crate::PendingAction::expires_at) is over by this process's clock. Nothing runs then:
+    /// where the question's [time](field@crate::PendingAction::expires_at) is over by this process's clock. Nothing runs then:
     /// [`wake`](Self::wake) gives the question up, and goes on without.
     pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
         let answer = answer.into().into_event();

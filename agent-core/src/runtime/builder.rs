@@ -59,7 +59,7 @@ impl AgentBuilder {
 
     /// Adds a provider, under its [name](LlmProvider::name). A session asks the one that it
     /// [chooses](crate::Attributes::chosen_provider), else that of its [workspace](crate::Workspace::provider), else the
-    /// active one, which the [configuration](Config::provider) names.
+    /// active one, which the [configuration](field@Config::provider) names.
     #[must_use]
     pub fn with_llm(mut self, provider: Arc<dyn LlmProvider>) -> Self {
         self.providers.push(provider);

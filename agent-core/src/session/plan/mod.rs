@@ -68,7 +68,7 @@ impl Plan {
 /// - `Fenced`: the lease of [`Commit::fence`] does not live.
 /// - `Busy`: a run that holds no lease writes what only the running one may.
 /// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is at fault.
-/// - `Expired`: it answers a question whose [time](crate::PendingAction::expires_at) was over at [`Commit::at`].
+/// - `Expired`: it answers a question whose [time](field@crate::PendingAction::expires_at) was over at [`Commit::at`].
 /// - `Unsupported`: the session holds what only a newer version of this library understands.
 pub fn plan(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
     decide(now, commit).map_err(|error| error.about(format_args!("session {}", commit.session)))
