@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod activations;
+mod closing;
 #[path = "../model/common.rs"]
 mod common;
 mod documents;

@@ -1,8 +1,10 @@
-//! The time of an operation: what is over is over.
+//! The time of an operation, and the life of a store: what is over is over.
 
 use std::time::Duration;
 
-use agent_core::{Commit, Effects, NewSession, SessionStore, Timestamp, WorkspaceId, WriteOutcome};
+use agent_core::{
+    Commit, Effects, ErrorKind, NewEvent, NewSession, SessionStore, Timestamp, WorkspaceId, WriteOutcome,
+};
 use s3_simulator::{Fault, Op, Simulator};
 
 use crate::backend::config;
@@ -38,4 +40,33 @@ async fn x01_o02_what_has_no_time_left_is_not_sent() {
         assert_eq!(simulator.counts_since(sent).put, 0, "seed {seed}: it was sent all the same");
         assert!(hung.is_err());
     }
+}
+
+/// A closed store refuses everything, sends nothing more, and ends whoever waits for a change.
+#[tokio::test(start_paused = true)]
+async fn a_closed_store_sends_nothing_more() {
+    let simulator = Simulator::new(1);
+    let effects = Effects::seeded(1, Timestamp::from_micros(1_771_151_400_000_000));
+    let store = config(&simulator, "closed").with_effects(effects.clone()).open().await.unwrap();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let session = store.commit(Commit::create(&effects, new)).await.unwrap().session;
+    let waiting = tokio::spawn({
+        let (store, id, head) = (store.clone(), session.id, session.head);
+        async move { store.changed(id, head).await }
+    });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+    let before = simulator.requests();
+    let said = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("late"));
+    let errors = [
+        store.commit(said).await.unwrap_err(),
+        SessionStore::load(&store.tenant(&"other".parse().unwrap()), session.id).await.unwrap_err(),
+        waiting.await.unwrap().unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().ends_with("was closed; open it again"), "{error}");
+    }
+    assert_eq!(simulator.requests(), before);
 }
