@@ -292,7 +292,7 @@ async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
         let mut query = SessionQuery::new();
         query.limit = limit;
         let page = storage.sessions.list(query).await?;
-        same(&format!("a page of {limit}"), &page.items.len(), &limit.min(3))?;
+        same(format_args!("a page of {limit}"), &page.items.len(), &limit.min(3))?;
         same("whether more follow", &page.next.is_some(), &(limit > 0 && page.items.len() < 3))?;
     }
     Ok(())
