@@ -136,9 +136,9 @@ fn a_mistyped_path_is_no_empty_store() {
         // A folder, or a file, that is there and holds nothing is no store either.
         let empty = site.path().join(if kind == "files" { "data" } else { "data.db" });
         if kind == "files" {
-            fs::create_dir(&empty).unwrap()
+            fs::create_dir(&empty).unwrap();
         } else {
-            fs::write(&empty, "").unwrap()
+            fs::write(&empty, "").unwrap();
         }
         site.fails(&["verify"], 3, "holds no store");
         if kind == "files" {
