@@ -96,6 +96,7 @@ pub trait Tenants: Debug + Send + Sync + 'static {
     ///
     /// As for [`SessionStore`](crate::session::SessionStore#errors).
     async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>>;
+
     /// Closes the backend of this store, as [`SessionStore::close`](crate::session::SessionStore::close) does. As provided
     /// it does nothing.
     async fn close(&self) -> Result<()> {

@@ -91,6 +91,7 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     ///
     /// `InvalidInput` for a cursor of another query.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>>;
+
     /// Closes the backend of this store, as [`SessionStore::close`](crate::session::SessionStore::close) does. As provided
     /// it does nothing.
     async fn close(&self) -> Result<()> {

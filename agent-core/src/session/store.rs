@@ -166,6 +166,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
+
     /// Closes the backend of this store: for all of its tenants, clones and traits. Finishes the writes that have begun,
     /// and gives back threads, files, connections and the locks of leases. Calls after it fail with `Unavailable`. Closing
     /// again does nothing.

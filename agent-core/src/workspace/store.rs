@@ -92,6 +92,7 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
         text: Option<String>,
         expect: Expect<ContentHash>,
     ) -> Result<()>;
+
     /// Closes the backend of this store, as [`SessionStore::close`](crate::session::SessionStore::close) does. As provided
     /// it does nothing.
     async fn close(&self) -> Result<()> {
