@@ -124,7 +124,7 @@ async fn a33_a41_o02_the_same_commits_read_back_equal_from_every_store() {
     let memory: Storage = MemoryStore::new().into();
     let script = write(&memory, &effects).await;
     let before = look(&memory, &script).await;
-    assert!(before.0[0].1.len() > 150 && before.0[1].1.len() == 70, "long enough to fill windows");
+    assert!(before.0[0].1.len() > 150 && before.0[1].1.len() == 161, "long enough to fill windows");
 
     let (files, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let simulator = Simulator::new(1);

@@ -56,10 +56,11 @@ fn workspace_create_knows_its_providers() {
     for kind in KINDS {
         let site = Site::new(kind);
         let create = |provider| ["workspace", "create", "--name", "x", "--provider", provider];
+        site.ok(&["workspace", "create", "--name", "first"]);
         for unknown in ["claude", "", "Offline"] {
             site.fails(&create(unknown), 1, &format!("no provider is named {unknown:?}; there is: offline"));
         }
-        assert_eq!(site.json(&["workspace", "list"])["total"], 0, "nothing was created");
+        assert_eq!(site.json(&["workspace", "list"])["total"], 1, "nothing was created");
         let id = site.ok(&create("offline"));
         assert_eq!(site.json(&["workspace", "show", id.trim()])["provider"], "offline");
     }

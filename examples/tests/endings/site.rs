@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use agent_core::{
-    BindingQuery, Clock, DeviceId, Effects, ErrorKind, Event, Expect, MemoryStore, NewEvent, NewWorkspace,
-    Patch, Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage, TenantId,
-    Timestamp, WorkspaceId, WorkspaceManager, WorkspaceQuery,
+    BindingQuery, Clock, DeviceId, Effects, ErrorKind, Event, Expect, Fork, MemoryStore, NewEvent,
+    NewWorkspace, Patch, Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage,
+    TenantId, Timestamp, WorkspaceId, WorkspaceManager, WorkspaceQuery,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
@@ -146,9 +146,9 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
     for n in 0..3 {
         say(storage, clock, main, &format!("message {n}")).await.unwrap();
     }
-    let fork = storage.sessions.fork(&effects, main, None).await.unwrap().id;
+    let fork = storage.sessions.fork(&effects, main, Fork::new().with_open_inputs()).await.unwrap().id;
     say(storage, clock, fork, "in the fork").await.unwrap();
-    let grandchild = storage.sessions.fork(&effects, fork, None).await.unwrap().id;
+    let grandchild = storage.sessions.fork(&effects, fork, Fork::new().with_open_inputs()).await.unwrap().id;
     let child = storage.sessions.create_child(&effects, main, Patch::new()).await.unwrap().id;
     let archived = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     storage.sessions.trigger(&effects, archived, agent_core::Trigger::Archive).await.unwrap();
