@@ -295,8 +295,7 @@ impl WorkspaceStore for ToyStore {
         text: Option<String>,
         expect: Expect<ContentHash>,
     ) -> Result<()> {
-        ContentHash::check_size(text.as_deref())
-            .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
+        ContentHash::check_size(text.as_deref()).map_err(|error| error.about(id))?;
         let work = move |transaction: &Transaction| {
             transaction.workspace(id)?;
             let now = transaction.get(CONFIGS, &id.to_string())?;
