@@ -30,8 +30,9 @@ const KNOWN: usize = 256;
 /// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
 const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
-/// For how long closing looks whether the log is gone, which it is not while others have the file open.
-const CLOSING: Duration = Duration::from_millis(20);
+/// How often closing looks whether the log is gone, which it is not while others have the file open: for about 20 ms, and
+/// so often also where this thread has to wait for its turn.
+const CLOSING: usize = 8;
 
 /// What comes to the writer.
 #[derive(Debug)]
@@ -170,8 +171,11 @@ impl Writer {
     /// there closes once more.
     fn close(mut self) {
         drop(self.conn.take());
-        let mut wait = Wait::new(CLOSING, &self.config.effects);
-        while self.log.exists() && wait.pause() {
+        let mut wait = Wait::new(Duration::from_secs(60), &self.config.effects);
+        for _ in 0..CLOSING {
+            if !self.log.exists() || !wait.pause() {
+                break;
+            }
             let again = schema::connect(&self.config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
                 .and_then(|conn| first_number(&conn, "PRAGMA schema_version", []).map(drop));
             if let Err(error) = again {
