@@ -11,6 +11,7 @@ use crate::runtime::drive::Driver;
 use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, StopReason};
 use crate::runtime::run::Update;
 use crate::runtime::stop::Stopped;
+use crate::secrets::{Pieces, Secrets};
 use crate::transcript::ModelContext;
 
 /// What one answer of the model came to.
@@ -19,6 +20,22 @@ pub(super) struct Answer {
     pub(super) thinking: String,
     pub(super) calls: Vec<ModelCall>,
     pub(super) end: AnswerEnd,
+}
+
+/// What of an answer was handed on so far.
+#[derive(Default)]
+struct Shown {
+    text: Pieces,
+    thinking: Pieces,
+}
+
+impl Shown {
+    /// What was held back, when the answer is over.
+    fn rest(&mut self, secrets: &Secrets) -> impl Iterator<Item = (String, fn(String) -> Update)> {
+        let thinking = (self.thinking.rest(secrets), Update::Thinking as fn(String) -> Update);
+        let text = (self.text.rest(secrets), Update::Text as fn(String) -> Update);
+        [thinking, text].into_iter().filter(|(rest, _)| !rest.is_empty())
+    }
 }
 
 pub(super) enum AnswerEnd {
@@ -43,10 +60,16 @@ impl Driver {
             calls: Vec::new(),
             end: AnswerEnd::Done(StopReason::EndTurn),
         };
-        answer.end = match self.listen(&shared, request, &mut answer).await {
+        let mut shown = Shown::default();
+        answer.end = match self.listen(&shared, request, &mut answer, &mut shown).await {
             Ok(stop) => AnswerEnd::Done(stop),
             Err(end) => end,
         };
+        if let Some(secrets) = self.secrets() {
+            for (rest, update) in shown.rest(&secrets) {
+                self.send(update(rest));
+            }
+        }
         answer
     }
 
@@ -55,6 +78,7 @@ impl Driver {
         shared: &Shared,
         request: ModelRequest,
         answer: &mut Answer,
+        shown: &mut Shown,
     ) -> Result<StopReason, AnswerEnd> {
         let provider = self.settings.provider(shared, &self.session)?.clone();
         let generate = async { provider.generate(request).await };
@@ -63,11 +87,11 @@ impl Driver {
             match self.heard(stream.next()).await?.transpose()? {
                 Some(ModelEvent::Text(text)) => {
                     answer.text.push_str(&text);
-                    self.send(Update::Text(text));
+                    self.show(&mut shown.text, text, Update::Text);
                 }
                 Some(ModelEvent::Thinking(text)) => {
                     answer.thinking.push_str(&text);
-                    self.send(Update::Thinking(text));
+                    self.show(&mut shown.thinking, text, Update::Thinking);
                 }
                 Some(ModelEvent::ToolUse(call)) => answer.calls.push(call),
                 Some(ModelEvent::Done { stop, usage }) => {
@@ -77,6 +101,21 @@ impl Driver {
                 None => return Err(self.failed_provider("ended its answer without saying why").into()),
             }
         }
+    }
+
+    /// Hands on what the model says, but for the values of secrets.
+    fn show(&mut self, pieces: &mut Pieces, said: String, update: fn(String) -> Update) {
+        let said = match self.secrets() {
+            Some(secrets) => pieces.push(&secrets, &said),
+            None => said,
+        };
+        if !said.is_empty() {
+            self.send(update(said));
+        }
+    }
+
+    fn secrets(&self) -> Option<Secrets> {
+        self.handle.runtime().secrets.clone()
     }
 
     /// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.

@@ -1,43 +1,64 @@
 //! Values are found in texts and in JSON, and names put in their place.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::json::RawJson;
 use crate::secrets::SecretName;
-
-/// Names, by values.
-type Given = HashMap<Box<str>, SecretName>;
+use crate::secrets::known::Known;
 
 /// The text with names in place of values.
-pub(super) fn text<'a>(given: &Given, text: &'a str) -> Cow<'a, str> {
-    let mut found: Vec<_> = given
-        .iter()
-        .map(|(value, name)| (&**value, name))
-        .filter(|(value, _)| text.contains(value))
-        .collect();
+pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {
+    let mut found = Vec::new();
+    let mut done = 0;
+    for (document, name) in documents(known, text) {
+        found.extend(within(known, text, done..document.start));
+        done = document.end;
+        found.push((document, name));
+    }
+    found.extend(within(known, text, done..text.len()));
     if found.is_empty() {
         return Cow::Borrowed(text);
     }
-    // A value may be a part of another: the longest goes first.
-    found.sort_by_key(|(value, _)| (usize::MAX - value.len(), *value));
-    // Of each the next place; of several at one place the longest is taken.
-    let mut next: Vec<_> = found.iter().map(|(value, _)| text.find(value)).collect();
-    let mut done = 0;
     let mut out = String::with_capacity(text.len());
-    while let Some((at, n)) = next.iter().enumerate().filter_map(|(n, at)| at.map(|at| (at, n))).min() {
-        let (value, name) = found[n];
-        out.push_str(&text[done..at]);
+    let mut done = 0;
+    for (at, name) in found {
+        out.push_str(&text[done..at.start]);
         out.push_str(&shown(name));
-        done = at + value.len();
-        for ((value, _), place) in found.iter().zip(&mut next) {
-            if place.is_some_and(|at| at < done) {
-                *place = text[done..].find(value).map(|at| done + at);
-            }
-        }
+        done = at.end;
     }
     out.push_str(&text[done..]);
     Cow::Owned(out)
+}
+
+/// The forms in a part of the text.
+fn within<'a>(
+    known: &'a Known,
+    text: &'a str,
+    part: Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
+    let start = part.start;
+    known.find(&text[part]).map(move |(at, name)| (start + at.start..start + at.end, name))
+}
+
+/// The values in the text that are objects or lists, in whatever order and with whatever white space.
+fn documents<'a>(known: &'a Known, text: &str) -> Vec<(Range<usize>, &'a SecretName)> {
+    let mut found = Vec::new();
+    if !known.may_hold_documents(text) {
+        return found;
+    }
+    let mut at = 0;
+    while let Some(next) = text[at..].find(['{', '[']) {
+        at += next;
+        match known.document(&text[at..]) {
+            Some((length, name)) => {
+                found.push((at..at + length, name));
+                at += length;
+            }
+            None => at += 1,
+        }
+    }
+    found
 }
 
 fn shown(name: &SecretName) -> String {
@@ -46,17 +67,28 @@ fn shown(name: &SecretName) -> String {
 
 /// The JSON with names in place of values, in its texts, its numbers, and its keys, but for those of the `outer` levels:
 /// these are not what somebody wrote but the form of it. `None` where no value is in it.
-pub(super) fn json(given: &Given, json: &RawJson, outer: usize) -> Option<RawJson> {
+pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJson> {
     let source = json.get();
     // An escape may hide any value; without one, each stands there as it is.
     let escaped = source.contains('\\');
-    if given.is_empty() || (!escaped && !given.keys().any(|value| source.contains(&**value))) {
+    let documents = known.may_hold_documents(source);
+    if known.is_empty() || (!escaped && !documents && known.find(source).next().is_none()) {
         return None;
     }
     let mut found = false;
     let mut out = String::with_capacity(source.len());
     let (mut at, mut depth) = (0, 0_usize);
     while let Some(byte) = source.as_bytes().get(at) {
+        let document = match byte {
+            b'{' | b'[' if documents && depth >= outer => known.document(&source[at..]),
+            _ => None,
+        };
+        if let Some((length, name)) = document {
+            found = true;
+            out.push_str(&quoted(shown(name)));
+            at += length;
+            continue;
+        }
         let end = match byte {
             b'"' => string_end(source, at),
             b'-' | b'0'..=b'9' => number_end(source, at),
@@ -71,8 +103,8 @@ pub(super) fn json(given: &Given, json: &RawJson, outer: usize) -> Option<RawJso
         let is_key = *byte == b'"' && source.as_bytes().get(end) == Some(&b':');
         let replaced = match byte {
             b'"' if is_key && depth <= outer => None,
-            b'"' => without(given, token),
-            b'-' | b'0'..=b'9' => match text(given, token) {
+            b'"' => without(known, token),
+            b'-' | b'0'..=b'9' => match text(known, token) {
                 Cow::Owned(hidden) => Some(quoted(hidden)),
                 Cow::Borrowed(_) => None,
             },
@@ -87,14 +119,14 @@ pub(super) fn json(given: &Given, json: &RawJson, outer: usize) -> Option<RawJso
 }
 
 /// A string token without the values in it; `None` where it has none.
-fn without(given: &Given, token: &str) -> Option<String> {
+fn without(known: &Known, token: &str) -> Option<String> {
     let inner = token.get(1..token.len().checked_sub(1)?)?;
     let decoded = match inner.contains('\\').then(|| serde_json::from_str::<String>(token)) {
         Some(Ok(decoded)) => Cow::Owned(decoded),
         // Half of a surrogate pair is no text; the rest of it may be.
         Some(Err(_)) | None => Cow::Borrowed(inner),
     };
-    match text(given, &decoded) {
+    match text(known, &decoded) {
         Cow::Owned(hidden) => Some(quoted(hidden)),
         Cow::Borrowed(_) => None,
     }
@@ -126,12 +158,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::secrets::Secret;
 
-    fn given(values: &[(&str, &str)]) -> Given {
-        values.iter().map(|(value, name)| ((*value).into(), name.parse().unwrap())).collect()
+    fn given(values: &[(&str, &str)]) -> Known {
+        let mut known = Known::default();
+        for (value, name) in values {
+            known.add(&Secret::new(*value).unwrap(), &name.parse().unwrap());
+        }
+        known
     }
 
-    fn hidden(given: &Given, source: &str) -> String {
+    fn hidden(given: &Known, source: &str) -> String {
         let source = RawJson::parse(source).unwrap();
         json(given, &source, 0).unwrap_or(source).get().to_owned()
     }
@@ -169,6 +206,7 @@ mod tests {
             value in "[a-z\"\\\\\n/é]{8,20}",
             key in any::<String>(),
         ) {
+            prop_assume!(value.trim().len() >= Secret::MIN_BYTES);
             prop_assume!(!before.contains(&value) && !after.contains(&value) && !key.contains(&value));
             let whole = format!("{before}{value}{after}");
             prop_assume!(whole.matches(value.as_str()).count() == 1 && whole.find(&value) == Some(before.len()));

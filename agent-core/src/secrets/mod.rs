@@ -7,9 +7,20 @@
 //! Each value that was given out is [hidden](Secrets::hide) from then on: where it appears in the result of a tool, in an
 //! error, or in any event that goes to the store of sessions, `(secret NAME)` stands in its place. The model and the stream
 //! of a run see the results of tools so, too. A run begins with giving out to itself what its session mounts, so that this
-//! holds after a restart, too. A value is known where it appears as it is, also escaped in JSON; not where somebody has
-//! encoded it (Base64, a hash, a part of it), and not in what was written before, by others, or to the records of workspaces
-//! and devices.
+//! holds after a restart, too.
+//!
+//! A value is recognised
+//!
+//! - as it is and without the white space around it, also escaped in JSON and in JSON within JSON;
+//! - in each of its lines of 8 bytes and more, and in all of them joined (not in the first and last line of a PEM file);
+//! - if it is JSON (a service account's key, say): in each text and number of 8 bytes and more in it, and as a whole
+//!   with its keys in any order and any white space. Its keys alone, and shorter texts alone, are not hidden. Everything else in such a
+//!   document is, the address of a server included: give the one field as the secret if the rest is to stay readable;
+//! - split over the pieces in which a model says it, by whoever reads the stream of a run. What may be the beginning of a
+//!   value is held back until it is told.
+//!
+//! It is not recognised if somebody has encoded it (Base64, a hash) or shows a part of a line, and not in what was
+//! written before, by others, or to the records of workspaces and devices.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -28,10 +39,14 @@
 //! ```
 
 mod hide;
+mod known;
+mod pieces;
 mod store;
 
+pub(crate) use pieces::Pieces;
+
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -42,6 +57,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{TenantId, WorkspaceId, quoted, text_serde};
 use crate::json::RawJson;
+use crate::secrets::known::Known;
 use crate::storage::Storage;
 
 /// What the mount of a secret begins with.
@@ -122,14 +138,14 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for one of fewer than 8 bytes, which could not be told from ordinary text and so not be hidden, and
-    /// for one of more than 64 KiB. The value is not quoted.
+    /// `InvalidInput` for one of fewer than 8 bytes without the white space around it, which could not be told from ordinary
+    /// text and so not be hidden, and for one of more than 64 KiB. The value is not quoted.
     pub fn new(value: impl Into<String>) -> Result<Self> {
         let value = value.into();
-        if value.len() < Self::MIN_BYTES || value.len() > Self::MAX_BYTES {
+        if value.trim().len() < Self::MIN_BYTES || value.len() > Self::MAX_BYTES {
             return Err(Error::invalid(format!(
                 "a secret of {} bytes; give {} to {}, so that it is told from ordinary text",
-                value.len(),
+                value.trim().len(),
                 Self::MIN_BYTES,
                 Self::MAX_BYTES
             )));
@@ -184,8 +200,8 @@ impl TenantSecrets for BTreeMap<TenantId, Secrets> {
 #[derive(Clone, Debug)]
 pub struct Secrets {
     source: Arc<dyn SecretSource>,
-    /// By value, in each form in which it is known: a name may have had several.
-    given: Arc<RwLock<HashMap<Box<str>, SecretName>>>,
+    /// A name may have had several values.
+    given: Arc<RwLock<Known>>,
 }
 
 impl Secrets {
@@ -206,19 +222,8 @@ impl Secrets {
                 format!("there is no secret {name} for workspace {workspace}; add it to what the host keeps them in"),
             )
         })?;
-        if self.given().get(&secret.0) == Some(name) {
-            return Ok(secret);
-        }
-        let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
-        // Also as it is in JSON, and in JSON within JSON.
-        let mut form = secret.0.to_string();
-        for _ in 0..3 {
-            given.insert(form.clone().into(), name.clone());
-            let escaped = serde_json::to_string(&form).unwrap_or_default();
-            match escaped.get(1..escaped.len().saturating_sub(1)) {
-                Some(escaped) if escaped != form => form = escaped.to_owned(),
-                _ => break,
-            }
+        if !self.given().has(&secret, name) {
+            self.given.write().unwrap_or_else(PoisonError::into_inner).add(&secret, name);
         }
         Ok(secret)
     }
@@ -239,7 +244,7 @@ impl Secrets {
         hide::json(&self.given(), json, outer)
     }
 
-    fn given(&self) -> RwLockReadGuard<'_, HashMap<Box<str>, SecretName>> {
+    fn given(&self) -> RwLockReadGuard<'_, Known> {
         self.given.read().unwrap_or_else(PoisonError::into_inner)
     }
 

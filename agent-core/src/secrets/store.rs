@@ -1,5 +1,6 @@
 //! A store of sessions to which values are not written.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,9 +12,9 @@ use crate::json::{RawFields, RawJson};
 use crate::page::{Damaged, Page};
 use crate::secrets::Secrets;
 use crate::session::{
-    Attributes, Body, Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction, Pulse,
-    Purge, Purged, ReadEvents, Reason, Rebuilt, RunEnd, Session, SessionQuery, SessionStore, SessionSummary,
-    Step, Trigger,
+    Actor, Attributes, Body, Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction,
+    Pulse, Purge, Purged, ReadEvents, Reason, Rebuilt, RunEnd, Session, SessionQuery, SessionStore,
+    SessionSummary, Step, Trigger,
 };
 use crate::storage::Storage;
 
@@ -38,6 +39,7 @@ impl Hiding {
                 Ok(_) | Err(_) => self.secrets.hidden_in(&event.data, 1).unwrap_or(event.data),
             };
         }
+        event.actor = event.actor.map(|actor| self.actor(actor));
         if !event.extra.is_empty() {
             event.extra = self.fields(&event.extra);
         }
@@ -64,6 +66,16 @@ impl Hiding {
         let mut hidden = self.secrets.hide(text).into_owned();
         hidden.truncate(hidden.floor_char_boundary(most.max(text.len())));
         hidden
+    }
+
+    fn actor(&self, actor: Actor) -> Actor {
+        match actor.name().map(|name| self.secrets.hide(name)) {
+            Some(Cow::Owned(hidden)) => {
+                let hidden = &hidden[..hidden.floor_char_boundary(Actor::MAX_NAME_BYTES)];
+                Actor::named(actor.role(), hidden).unwrap_or_else(|_| actor.without_name())
+            }
+            Some(Cow::Borrowed(_)) | None => actor,
+        }
     }
 
     fn failure(&self, failure: &Failure) -> Failure {
@@ -114,6 +126,7 @@ impl SessionStore for Hiding {
         if self.secrets.given().is_empty() {
             return self.store.commit(commit).await;
         }
+        commit.actor = commit.actor.map(|actor| self.actor(actor));
         let steps = std::mem::take(&mut commit.steps);
         commit.steps = steps.into_iter().map(|step| self.step(step)).collect::<Result<_>>()?;
         self.store.commit(commit).await

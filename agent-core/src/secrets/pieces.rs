@@ -1,0 +1,31 @@
+//! A text that comes in pieces, and the values that lie across them.
+
+use crate::secrets::{Secrets, hide};
+
+/// Hides values in a text that comes in pieces. What may be the beginning of a value is held back until what follows tells.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    held: String,
+}
+
+impl Pieces {
+    /// What may be shown now that this piece has come.
+    pub(crate) fn push(&mut self, secrets: &Secrets, piece: &str) -> String {
+        self.held.push_str(piece);
+        let known = secrets.given();
+        let mut until = known.unfinished(&self.held);
+        // A value that began before and is whole stays whole.
+        if let Some((at, _)) = known.find(&self.held).find(|(at, _)| at.start < until && at.end > until) {
+            until = at.end;
+        }
+        let shown = hide::text(&known, &self.held[..until]).into_owned();
+        self.held.drain(..until);
+        shown
+    }
+
+    /// What was held back, when nothing follows.
+    pub(crate) fn rest(&mut self, secrets: &Secrets) -> String {
+        let rest = std::mem::take(&mut self.held);
+        secrets.hide(&rest).into_owned()
+    }
+}
