@@ -95,7 +95,7 @@ impl Work<'_> {
 
     /// Copies what a session was made from, the eldest first, where that is not there yet.
     async fn ancestors(&self, parent: SessionId) -> Result<()> {
-        let (mut chain, mut next) = (Vec::new(), Some(parent));
+        let (mut chain, mut next, mut depth) = (Vec::new(), Some(parent), u32::MAX);
         while let Some(id) = next {
             if self.tally().failed.contains(&id) {
                 break;
@@ -112,8 +112,12 @@ impl Work<'_> {
                 // What cannot be read is named when its turn comes.
                 Err(_) => break,
             };
+            if record.depth >= depth {
+                // Parents in a circle, of which none can be made first: the target says so of each.
+                break;
+            }
             chain.push(id);
-            next = record.origin.parent();
+            (next, depth) = (record.origin.parent(), record.depth);
         }
         while let Some(id) = chain.pop() {
             self.session(id, CopyStage::Sessions).await?;

@@ -187,6 +187,8 @@ pub struct LeaseRequest {
 impl LeaseRequest {
     /// The time that a lease lives without a sign of life, unless asked otherwise.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+    /// The longest that a lease may live without a sign of life: a day.
+    pub const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
     /// A lease of 30 seconds for `run`.
     pub fn new(holder: impl Into<String>, run: RunId) -> Self {
@@ -210,7 +212,7 @@ impl LeaseRequest {
 
     pub(crate) fn check(&self) -> Result<()> {
         check_text("lease holder", &self.holder, 256)?;
-        if self.ttl.is_zero() || self.ttl > Duration::from_secs(24 * 3600) {
+        if self.ttl.is_zero() || self.ttl > Self::MAX_TTL {
             return Err(Error::invalid(format!(
                 "a lease of {:?}; give more than nothing and at most a day",
                 self.ttl

@@ -182,7 +182,7 @@ async fn owner_of<S: SessionStore + ?Sized>(
     seq: Seq,
 ) -> Result<Place> {
     let (mut session, mut lineage) = (id, lineage.clone());
-    let mut until = None;
+    let (mut until, mut depth) = (None, u32::MAX);
     loop {
         let segments = &lineage.segments;
         let Some(at) = segments.iter().position(|segment| seq <= segment.until) else {
@@ -194,6 +194,11 @@ async fn owner_of<S: SessionStore + ?Sized>(
             return Ok(Place { session, base, until });
         }
         // The chain is deeper than a record tells: the oldest segment's session knows on.
-        lineage = store.load(session).await?.lineage;
+        let record = store.load(session).await?;
+        // Each is made from one that is less deep, so that this comes to an end whatever is stored.
+        if record.depth >= depth {
+            return Err(Error::corrupt(format!("session {session} is made from one that was made from it")));
+        }
+        (lineage, depth) = (record.lineage, record.depth);
     }
 }

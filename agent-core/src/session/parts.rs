@@ -161,7 +161,7 @@ pub struct Counts {
 impl Counts {
     /// All messages: of people, of the agent, of the system.
     pub const fn messages(&self) -> u64 {
-        self.user + self.agent + self.system
+        self.user.saturating_add(self.agent).saturating_add(self.system)
     }
 }
 

@@ -35,7 +35,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, SessionId};
 use crate::json::{Fault, RawJson};
 use crate::session::history::own_events;
-use crate::session::{Commit, Event, Session, SessionState, SessionStore, SessionStoreExt};
+use crate::session::lineage::Lineage;
+use crate::session::plan::apply_checked;
+use crate::session::{Commit, Event, Origin, Session, SessionState, SessionStore, SessionStoreExt};
 use crate::transcript::check_head;
 
 /// The version of the document that is written.
@@ -121,22 +123,42 @@ impl Manifest {
         Ok(Self { session, events, ancestors })
     }
 
-    /// Stores the session as it is, commit by commit, where there is none of its id yet. Where an earlier import was cut
-    /// off, it is finished; where all is there, nothing is written. Nothing is ever merged.
+    /// Stores the session as it is, commit by commit, if there is none of its id yet. If an earlier import was cut
+    /// off, it is finished; if all is there, nothing is written. Nothing is ever merged.
     ///
     /// An ancestor that is not there is stored first, as far as the document has it. Importing the ancestor's own document
     /// later completes it. One that was in the middle of its work at that point, or a child whose parent was not told of it
     /// yet, is not stored: whoever looks after sessions there would do that again.
     ///
+    /// The document is taken for a stranger's: it writes to its own session, and to no other that is there already, and the
+    /// numbers in it are checked as well as what it says of its ancestors.
+    ///
     /// # Errors
     ///
-    /// Before anything is written: `Conflict` where the store has another history under this id or an ancestor's; `Deleted`
-    /// where it was deleted there; `NotFound` where an ancestor is not there, and had something left to do: import its
-    /// own document first. `Conflict` where somebody wrote to it meanwhile; `Deleted`, `NotFound` where its parent was
-    /// deleted there, or is not there and nothing was left of it when the document was made; those of
+    /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
+    /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
+    /// there, and had something left to do: import its own document first; `Corrupt` if its ancestors cannot be what the
+    /// document says. `InvalidInput` for an event that no log has, before anything of its commit is written, and of this
+    /// session's before anything at all; `Conflict` if somebody wrote to it meanwhile; `Deleted`, `NotFound` if its parent
+    /// was deleted there, or is not there and nothing was left of it when the document was made; those of
     /// [`SessionStoreExt::settle`].
     pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
+        self.import_to(store, false).await
+    }
+
+    /// As [`import`](Self::import), and completes an ancestor of which only a part is there: what an import that was cut
+    /// off leaves. To be called by who knows that it was that, or trusts whoever made the document.
+    ///
+    /// # Errors
+    ///
+    /// As for [`import`](Self::import), but for the `Conflict` that this call is for.
+    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
+        self.import_to(store, true).await
+    }
+
+    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Session> {
         let id = self.session.id;
+        self.check_family(store).await?;
         let mut missing = Vec::with_capacity(self.ancestors.len() + 1);
         for Ancestor { session, events } in &self.ancestors {
             let there = find(store, *session).await?;
@@ -145,6 +167,17 @@ impl Manifest {
                 continue;
             }
             let rest = not_there(store, *session, there.as_ref(), events, false).await?;
+            if let Some(there) = there.filter(|_| !rest.is_empty() && !completes) {
+                return Err(Error::new(
+                    ErrorKind::Conflict { head: Some(there.head) },
+                    format!(
+                        "session {id} was made from {session} at a later event than {}, at which that session is in \
+                         this store; import that session's own document first, or, if an import of this one was \
+                         cut off, finish it with import_with_ancestors",
+                        there.head
+                    ),
+                ));
+            }
             if !rest.is_empty() && !is_at_rest(&folded(*session, events)?) {
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -181,6 +214,41 @@ impl Manifest {
             ));
         }
         Ok(imported)
+    }
+
+    /// Refuses a document whose sessions cannot have come to be as it says: each after the one that it was made from, one
+    /// level deeper, and with that one's lineage.
+    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<()> {
+        let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
+        let mut members = Vec::with_capacity(self.ancestors.len() + 1);
+        for (id, events) in ancestors.chain([(self.session.id, &self.events)]) {
+            members.push(folded(id, events)?);
+        }
+        for (n, record) in members.iter().enumerate() {
+            let (before, behind) = members.split_at(n);
+            let no = |what: &str| Err(Error::corrupt(format!("the document's session {} {what}", record.id)));
+            if before.iter().any(|other| other.id == record.id) {
+                return no("stands in it twice");
+            }
+            let Some(parent) = record.origin.parent() else { continue };
+            if behind.iter().any(|other| other.id == parent) {
+                return no("stands before the one that it was made from");
+            }
+            let fits = match before.iter().find(|other| other.id == parent) {
+                Some(parent) => is_made_from(record, parent),
+                None => match find(store, parent).await? {
+                    Some(parent) => is_made_from(record, &parent),
+                    // The store says so when the session is to be made.
+                    None => true,
+                },
+            };
+            if !fits {
+                return no(&format!(
+                    "says another depth or lineage than one that was made from {parent} has"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The document.
@@ -334,6 +402,16 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
     Ok(rest)
 }
 
+/// Whether a session has the depth and the lineage that one made from `parent` has.
+fn is_made_from(session: &Session, parent: &Session) -> bool {
+    let lineage = match session.origin {
+        Origin::Fork { at, .. } if at <= parent.head => parent.lineage.forked(parent.id, at),
+        Origin::Fork { .. } => return false,
+        _ => Lineage::default(),
+    };
+    session.depth == parent.depth.saturating_add(1) && session.lineage == lineage
+}
+
 /// Whether nobody who looks after sessions would find anything to do in this one.
 fn is_at_rest(session: &Session) -> bool {
     use SessionState::{Archived, Failed, Idle, Suspended, Terminated};
@@ -359,14 +437,11 @@ fn read_session(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event
 
 /// The record that the events make.
 fn folded(id: SessionId, events: &[Event]) -> Result<Session> {
-    let [first, rest @ ..] = events else {
-        return Err(Error::corrupt(format!("the manifest of session {id} has no events")));
-    };
-    let mut session = Session::begin(id, first)?;
-    for event in rest {
-        session.apply(event)?;
+    let mut session = None;
+    for event in events {
+        apply_checked(&mut session, id, event)?;
     }
-    Ok(session)
+    session.ok_or_else(|| Error::corrupt(format!("the manifest of session {id} has no events")))
 }
 
 /// Whether a document ends with the checksum of what comes before.

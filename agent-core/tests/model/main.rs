@@ -12,6 +12,7 @@ mod context;
 mod corners;
 mod cursors;
 mod decoders;
+mod forged;
 mod golden;
 mod import;
 mod limits;

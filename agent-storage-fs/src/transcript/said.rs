@@ -79,9 +79,15 @@ fn newest(tenant: &Tenant, session: &Session, after: Seq) -> Result<Option<Vec<T
 fn owner_of(tenant: &Tenant, session: &Session, seq: Seq) -> Result<(SessionId, Option<Seq>)> {
     let mut lineage: Lineage = session.lineage.clone();
     let (mut owner, mut until) = lineage.locate(session.id, seq);
+    let mut depth = session.depth;
     while lineage.deeper && lineage.segments.first().is_some_and(|oldest| oldest.session == owner) {
         // The chain is deeper than the record tells: the oldest ancestor that it names knows on.
-        lineage = sessions::load(tenant, &tenant.cell(owner).0, owner)?.lineage.clone();
+        let record = sessions::load(tenant, &tenant.cell(owner).0, owner)?;
+        if record.depth >= depth {
+            let circle = format!("session {owner} is made from one that was made from it");
+            return Err(Error::new(ErrorKind::Corrupt, circle));
+        }
+        (lineage, depth) = (record.lineage.clone(), record.depth);
         let (next, next_until) = lineage.locate(owner, seq);
         if next == owner {
             break;

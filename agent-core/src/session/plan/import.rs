@@ -1,10 +1,14 @@
 //! History that was written elsewhere: put in place of what is visible, or restored commit by commit as it was.
 
+use std::time::Duration;
+
 use super::{Plan, Planner, check_limits};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::commit::Commit;
+use crate::id::{Epoch, Seq, SessionId};
+use crate::session::commit::{Commit, LeaseRequest};
 use crate::session::event::{Event, EventType, NewEvent};
-use crate::session::record::Session;
+use crate::session::lineage::Lineage;
+use crate::session::record::{Counts, Origin, Session};
 use crate::session::state::TriggerKind;
 
 impl Planner<'_> {
@@ -70,10 +74,7 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
                 event.seq, commit.id
             )));
         }
-        let applied = match &mut after {
-            None => Session::begin(commit.session, event).map(|session| after = Some(session)),
-            Some(session) => session.apply(event),
-        };
+        let applied = apply_checked(&mut after, commit.session, event);
         applied.and_then(|()| event.body().map(drop)).map_err(|source| {
             Error::invalid(format!("event {} cannot be restored to session {}", event.seq, commit.session))
                 .with_source(source)
@@ -92,4 +93,120 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
     }
     check_limits(now, &after)?;
     Ok(Plan::Write { events: events.to_vec(), after: Box::new(after) })
+}
+
+/// Applies an event that a stranger may have written, the first one to no session.
+///
+/// # Errors
+///
+/// `Corrupt` if it does not follow, or brings a number or an origin that no log of this library has.
+pub(crate) fn apply_checked(after: &mut Option<Session>, id: SessionId, event: &Event) -> Result<()> {
+    let before = after.as_ref().map_or(Epoch::ZERO, |session| session.epoch);
+    let live = after.as_ref().and_then(|session| session.lease.as_ref()).map(|lease| lease.epoch);
+    let session = match after {
+        None => {
+            let session = after.insert(Session::begin(id, event)?);
+            check_origin(session)?;
+            session
+        }
+        Some(session) => {
+            session.apply(event)?;
+            session
+        }
+    };
+    check_numbers(session, before, live)
+}
+
+/// By how much one event may raise the epoch: more than any commit does, and so little that no log reaches the last one.
+const EPOCHS_PER_EVENT: u64 = 1 << 20;
+/// The largest number of an event: what every reader of JSON reads exactly.
+const SEQ_MAX: u64 = (1 << 53) - 1;
+
+/// Refuses a session that says of its ancestors what cannot be. Only whoever has these can tell whether the rest is true.
+fn check_origin(session: &Session) -> Result<()> {
+    let no = |what: &str| Err(Error::corrupt(format!("session {} {what}", session.id)));
+    let lineage = &session.lineage;
+    if session.origin.parent() == Some(session.id)
+        || lineage.segments.iter().any(|segment| segment.session == session.id)
+    {
+        return no("is made from itself");
+    }
+    if session.origin.parent().is_none() && session.depth > 0 {
+        return no("is of a depth, and made from no other");
+    }
+    let grows = lineage.segments.is_sorted_by(|a, b| a.until < b.until);
+    if lineage.segments.len() > Lineage::MAX_SEGMENTS || !grows {
+        return no("has a lineage that does not grow");
+    }
+    let base = lineage.base();
+    match session.origin {
+        Origin::Fork { at, .. } if at == base => Ok(()),
+        Origin::Fork { .. } => no("is forked at another event than its lineage ends with"),
+        _ if base == Seq::ZERO => Ok(()),
+        _ => no("has a lineage, and is no fork"),
+    }
+}
+
+/// Refuses numbers that no log of this library comes to: from these the session could not be counted on, or would take a run
+/// that was taken over for the newest.
+fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Result<()> {
+    let head = session.head;
+    let no = |what: &str, number: u64| {
+        Err(Error::corrupt(format!("session {} has {what} {number} at event {head}", session.id)))
+    };
+    if head.get() > SEQ_MAX {
+        return no("the last event", head.get());
+    }
+    let epoch = session.epoch;
+    if epoch < before || epoch.get() - before.get() > EPOCHS_PER_EVENT {
+        return no("epoch", epoch.get());
+    }
+    if let Some(lease) = &session.lease {
+        // One that begins has a number of its own, so that the one before it can write no more.
+        if lease.epoch != epoch || (live != Some(epoch) && epoch == before) {
+            return no("a lease of epoch", lease.epoch.get());
+        }
+        if lease.ttl_ms == 0 || Duration::from_millis(lease.ttl_ms) > LeaseRequest::MAX_TTL {
+            return no("a lease for so many milliseconds:", lease.ttl_ms);
+        }
+    }
+    if u64::from(session.attempts) > epoch.get() {
+        return no("failed attempts:", session.attempts.into());
+    }
+    let waiting = session.action.as_ref().and_then(|action| action.seq);
+    let places = [
+        ("last_input", session.last_input),
+        ("begun", session.begun),
+        ("taken", session.taken),
+        ("handled", session.handled),
+        ("visible_from", session.visible_from),
+        ("system_prompt", session.system_prompt),
+        ("outcome", session.outcome),
+        ("summary", session.summary),
+        ("context_from", session.context_from),
+        ("action.seq", waiting.unwrap_or_default()),
+    ];
+    if let Some((name, seq)) = places.iter().find(|(_, seq)| *seq > head) {
+        return no(name, seq.get());
+    }
+    let Counts { user, agent, system, tool_calls, runs } = session.counts;
+    // Of what is counted each is an event, but for runs: one event may tell of several.
+    let counts = [
+        ("pending", session.pending, head.get()),
+        ("arrived", session.arrived, head.get()),
+        ("counts.user", user, head.get()),
+        ("counts.agent", agent, head.get()),
+        ("counts.system", system, head.get()),
+        ("counts.tool_calls", tool_calls, head.get()),
+        ("counts.runs", runs, SEQ_MAX),
+    ];
+    if let Some((name, count, _)) = counts.iter().find(|(_, count, most)| count > most) {
+        return no(name, *count);
+    }
+    for document in &session.documents {
+        if document.seq > head || document.revision.get() > head.get() {
+            return no("a document of version", document.revision.get());
+        }
+    }
+    Ok(())
 }

@@ -4,6 +4,8 @@ mod events;
 mod import;
 mod triggers;
 
+pub(crate) use import::apply_checked;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq};
 use crate::json::RawJson;
