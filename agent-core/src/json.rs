@@ -66,6 +66,37 @@ impl RawJson {
         self.0.get()
     }
 
+    /// How many levels of objects and lists a payload that is stored may have: so few that, with what stands around it,
+    /// every common reader of JSON takes it. `serde_json` reads 127 levels, SQLite 1,000.
+    pub const MAX_DEPTH: usize = 100;
+
+    /// How many levels of objects and lists lie within each other: 0 for a text or a number, 1 for `[]`.
+    ///
+    /// ```
+    /// use agent_core::RawJson;
+    ///
+    /// assert_eq!(RawJson::parse("{\"a\":[[1],2]}")?.depth(), 3);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn depth(&self) -> usize {
+        let (mut depth, mut deepest) = (0_usize, 0);
+        let (mut in_string, mut escaped) = (false, false);
+        for byte in self.get().bytes() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_string => escaped = true,
+                b'"' => in_string = !in_string,
+                b'{' | b'[' if !in_string => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        deepest
+    }
+
     /// Reads the value as a type.
     ///
     /// # Errors

@@ -87,6 +87,12 @@ impl Toolbox {
                 "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
                 output.get().len()
             )),
+            // The event around it has a level of its own.
+            Ok(Some(Ok(output))) if output.depth() >= RawJson::MAX_DEPTH => failed(format!(
+                "the tool gave JSON of {} levels, and at most {} are kept; give it as a text",
+                output.depth(),
+                RawJson::MAX_DEPTH - 1
+            )),
             Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output),
             Ok(Some(Err(error))) => failed(error.to_string()),
             Ok(None) => failed("the tool panicked; whether it took effect is not known".to_owned()),

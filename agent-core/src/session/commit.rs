@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, Result};
 use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text};
+use crate::json::{RawFields, RawJson};
 use crate::session::body::Message;
 use crate::session::event::{Actor, EVENT_MAX_BYTES, Event, EventType, NewEvent};
 use crate::session::record::{ActionId, Failure, NewSession, OPEN_CALLS_MAX, PendingAction, Session};
@@ -320,6 +321,18 @@ impl Commit {
         said.cloned().unwrap_or_else(|| Actor::of_family(&event.kind))
     }
 
+    fn check_depth(&self, data: usize, extra: &RawFields) -> Result<()> {
+        let deepest = extra.iter().map(|(_, value)| value.depth()).fold(data, usize::max);
+        if deepest > RawJson::MAX_DEPTH {
+            return Err(Error::limit(format!(
+                "an event for session {} whose payload nests {deepest} levels deep; at most {} are kept, store deeper JSON as a text",
+                self.session,
+                RawJson::MAX_DEPTH
+            )));
+        }
+        Ok(())
+    }
+
     /// Checks what can be checked without knowing the session.
     pub(crate) fn check(&self) -> Result<()> {
         if self.steps.is_empty() {
@@ -329,6 +342,10 @@ impl Commit {
             )));
         }
         let (mut events, mut bytes) = (0usize, 0usize);
+        let size_of = |data: &RawJson, extra: &RawFields| {
+            self.check_depth(data.depth(), extra)?;
+            Ok(data.get().len() + extra.size_bytes())
+        };
         let mut add = |size: usize| {
             if size > EVENT_MAX_BYTES {
                 return Err(Error::limit(format!(
@@ -343,24 +360,21 @@ impl Commit {
         let mut added = 0;
         for step in &self.steps {
             match step {
-                Step::Event(event) => add(event.data.get().len() + event.extra.size_bytes())?,
+                Step::Event(event) => add(size_of(&event.data, &event.extra)?)?,
                 Step::Trigger(Trigger::Replace(messages)) => {
                     // The event that clears comes first.
                     add(0)?;
-                    messages
-                        .iter()
-                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                    messages.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
                 }
                 Step::Trigger(Trigger::Adopt(events)) => {
-                    events
-                        .iter()
-                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                    events.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
                 }
                 Step::Trigger(Trigger::Restore(restored)) => {
-                    restored
-                        .iter()
-                        .try_for_each(|event| add(event.data.get().len() + event.extra.size_bytes()))?;
+                    restored.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
                     added = 2 * OPEN_CALLS_MAX + 2;
+                }
+                Step::Trigger(Trigger::Create(new)) => {
+                    self.check_depth(0, &new.created.attributes.metadata)?;
                 }
                 Step::Trigger(Trigger::Prepare(lease) | Trigger::BeginRun(lease)) => lease.check()?,
                 Step::Trigger(

@@ -120,6 +120,15 @@ impl Workspace {
         if let Some(provider) = &self.provider {
             check_text("provider", provider, 256).map_err(named)?;
         }
+        let fields = self.settings.iter().chain(self.extra.iter());
+        let deepest = fields.map(|(_, value)| value.depth()).max().unwrap_or(0);
+        if deepest > RawJson::MAX_DEPTH {
+            return Err(Error::limit(format!(
+                "workspace {} has a setting that nests {deepest} levels deep; at most {} are kept",
+                self.id,
+                RawJson::MAX_DEPTH
+            )));
+        }
         let description = self.description.as_ref().map_or(0, String::len);
         let bytes = self.settings.size_bytes() + self.extra.size_bytes() + description;
         if description > 4096 || bytes > Self::MAX_BYTES {

@@ -380,3 +380,37 @@ fn x05_cursors() {
         assert!(bad.parse::<Cursor>().is_err());
     }
 }
+
+/// X05: JSON that common readers would refuse for its depth is refused where it enters, whatever brings it.
+#[test]
+fn payloads_nest_at_most_a_hundred_levels() {
+    let deep = |levels: usize| RawJson::parse(&("[".repeat(levels) + &"]".repeat(levels))).unwrap();
+    assert_eq!((deep(100).depth(), RawJson::parse("\"[[\\\"[\"").unwrap().depth()), (100, 0));
+    let kind = || "x.app.note".parse().unwrap();
+    // Of these the event has levels of its own.
+    let events: [(&str, fn(RawJson) -> NewEvent, usize); 4] = [
+        ("data", |json| NewEvent::new("x.app.note".parse().unwrap(), json), 100),
+        ("extra", |json| NewEvent::user_message("hi").with_extra("x", json), 100),
+        ("input", |json| NewEvent::tool_use(call("c1"), "ls", json), 99),
+        ("metadata", |json| NewEvent::updated(Patch::new().metadata("x", json)), 98),
+    ];
+    for (what, event, most) in events {
+        let mut driver = Driver::created();
+        driver.prompt();
+        let mut commit = |levels| {
+            let commit = driver.seal_fenced().event(event(deep(levels)));
+            driver.commit(commit)
+        };
+        let refused = commit(most + 1).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::LimitExceeded, "{what}: {refused}");
+        assert!(refused.to_string().contains("101 levels"), "{what}: {refused}");
+        commit(most).unwrap();
+    }
+    let mut driver = Driver::created();
+    for trigger in [
+        Trigger::Replace(vec![NewEvent::user_message("hi").with_extra("x", deep(101))]),
+        Trigger::Adopt(vec![NewEvent::new(kind(), deep(101))]),
+    ] {
+        assert_eq!(*driver.trigger(trigger).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+}
