@@ -65,7 +65,7 @@ impl Tally {
         }
     }
 
-    /// Says it, for `.ci/proof`.
+    /// Says it, for `.ci/full`.
     pub(crate) fn say_of(&self, whose: &str) {
         for (kind, count) in &self.0 {
             println!("proof: {count} faults on {whose}: {kind}");

@@ -173,7 +173,7 @@ async fn x06_x02_any_call_lies_about_its_failure() {
 /// X06, X02: any two calls fail, at most 40 calls apart: the second one meets what is done about the first. Of the first
 /// every tenth, or all with `AGENT_STORAGE_DISK_PAIRS=1`, a few hours.
 #[tokio::test]
-#[ignore = "takes minutes: .ci/proof"]
+#[ignore = "takes minutes: .ci/full"]
 async fn x06_x02_any_two_calls_fail() {
     const APART: usize = 40;
     let step = std::env::var("AGENT_STORAGE_DISK_PAIRS").map_or(10, |text| text.parse().unwrap());

@@ -12,6 +12,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 /// X02, X03, O02, O04, O12: in every interleaving no acknowledged commit is lost, none is applied twice, none that was
 /// reported as refused lands, a fenced writer never writes, a slot is won once, all is readable, all writers finish.
 #[test]
+#[ignore = "two minutes; it checks the model in this folder alone, so .ci/full runs it"]
 fn x02_x03_o02_o04_o12_every_interleaving_of_the_protocol() {
     let checker = Protocol { fault: Fault::None }.checker().threads(2).spawn_bfs().join();
     println!("{} states, {} of them different", checker.state_count(), checker.unique_state_count());

@@ -203,7 +203,7 @@ async fn any_byte(kind: Kind) {
     for (name, tally) in &tallies {
         eprintln!("{name}: {tally:?}");
     }
-    // For `.ci/proof`, on lines of their own.
+    // For `.ci/full`, on lines of their own.
     let sum = |count: fn(&Tally) -> usize| tallies.values().map(count).sum::<usize>();
     eprintln!("proof: {} damaged bytes that are named", sum(|tally| tally.named));
     eprintln!("proof: {} damaged bytes that change no answer", sum(|tally| tally.same));

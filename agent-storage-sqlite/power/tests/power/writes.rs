@@ -455,7 +455,7 @@ async fn x06_x02_any_call_fails_under_any_other_write() {
 
 /// X06, X02: any two calls fail, at most 20 calls apart. Of the first every tenth, or all with `AGENT_STORAGE_POWER_PAIRS=1`.
 #[tokio::test]
-#[ignore = "takes minutes: .ci/proof"]
+#[ignore = "takes minutes: .ci/full"]
 async fn x06_x02_any_two_calls_fail_under_any_other_write() {
     const APART: usize = 20;
     let step = std::env::var("AGENT_STORAGE_POWER_PAIRS").map_or(10, |text| text.parse().unwrap());
