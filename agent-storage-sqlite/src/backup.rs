@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Result};
 use rusqlite::OpenFlags;
@@ -9,19 +10,26 @@ use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
 use crate::error::{failed, gone};
+use crate::files::Files;
 use crate::threads::Threads;
 use crate::{place, schema};
 
 /// Copies the file to `to`, on a thread of its own.
-pub(crate) async fn back_up(config: &SqliteConfig, threads: &Threads, to: PathBuf) -> Result<()> {
+pub(crate) async fn back_up(
+    config: &SqliteConfig,
+    files: Arc<Files>,
+    threads: &Threads,
+    to: PathBuf,
+) -> Result<()> {
     let (done, result) = oneshot::channel();
     let config = config.clone();
-    threads.spawn("agent-sqlite-backup", "back up with", move || drop(done.send(copy(&config, &to))))?;
+    threads
+        .spawn("agent-sqlite-backup", "back up with", move || drop(done.send(copy(&config, &files, &to))))?;
     result.await.map_err(|_| gone())?
 }
 
 /// Copies under another name, checks the copy, has the disk take it, and only then gives it its name.
-fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
+fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     let taken = || {
         Error::new(
             ErrorKind::InvalidInput,
@@ -32,7 +40,7 @@ fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
         return Err(taken());
     }
     let part = to.with_added_extension("part");
-    let result = fill(config, &part).and_then(|()| {
+    let result = fill(config, files, &part).and_then(|()| {
         // A hard link never replaces what is there.
         fs::hard_link(&part, to).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => taken(),
@@ -46,7 +54,8 @@ fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
     sync_folder(to)
 }
 
-fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
+fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
+    files.check()?;
     let name = part.to_str().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidInput,
@@ -61,6 +70,7 @@ fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
             conn.execute("VACUUM INTO ?", [name])
         })
         .map_err(|error| failed(&format!("copy {} to {name}", config.path.display()), error))?;
+    files.check()?;
     let copy = schema::connect(part, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|error| failed(&format!("open the copy {name}"), error))?;
     let verdict: String = copy

@@ -18,6 +18,7 @@ use tracing::{Instrument, Span, info_span};
 
 use crate::config::{SqliteConfig, Sync};
 use crate::error::{Step, gone};
+use crate::files::Files;
 use crate::heads::Heads;
 use crate::listing::Listed;
 use crate::readers::{Readers, Warm};
@@ -50,6 +51,7 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     config: SqliteConfig,
+    files: Arc<Files>,
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,
@@ -92,10 +94,10 @@ impl SqliteStore {
             .map_err(|error| place::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
         let open = OpenState::new(format!("the store {}", config.path.display()));
-        let writer = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
-        let readers = Readers::new(&config, open.clone());
+        let (writer, files) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        let readers = Readers::new(&config, files.clone(), open.clone());
         let (backups, ending) = (Threads::default(), Mutex::default());
-        let shared = Arc::new(Shared { config, readers, writer, heads, open, backups, ending });
+        let shared = Arc::new(Shared { config, files, readers, writer, heads, open, backups, ending });
         Ok(Self { shared, tenant: TenantId::default().as_str().into() })
     }
 
@@ -120,7 +122,8 @@ impl SqliteStore {
         let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
         let work = async {
             self.shared.open.check()?;
-            backup::back_up(&self.shared.config, &self.shared.backups, to.into()).await
+            let Shared { config, files, backups, .. } = &*self.shared;
+            backup::back_up(config, files.clone(), backups, to.into()).await
         };
         observed(span, work).await
     }

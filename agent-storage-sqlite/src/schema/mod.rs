@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{SqliteConfig, Sync};
 use crate::error::{failed, is_busy};
+use crate::files::{self, Files};
 use crate::wait::Wait;
 use crate::{place, rebuild};
 
@@ -70,12 +71,13 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
 }
 
 /// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers.
-pub(crate) fn open(config: &SqliteConfig) -> Result<Connection> {
+pub(crate) fn open(config: &SqliteConfig) -> Result<(Connection, Files)> {
     place::prepare(&config.path, config.create)?;
     let mut wait = Wait::new(config.busy_timeout, &config.effects);
     loop {
+        let before = files::id(&config.path)?;
         match prepare(config) {
-            Ok(ready) => return ready,
+            Ok(ready) => return ready.and_then(|conn| Ok((conn, Files::note(&config.path, before)?))),
             Err(error) if is_busy(&error) && wait.pause() => {}
             Err(error) => return Err(failed(&format!("open {}", config.path.display()), error)),
         }
