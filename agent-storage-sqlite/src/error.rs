@@ -36,6 +36,12 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(code(error), Some(5 | 6))
 }
 
+/// Whether SQLite refused a statement itself, as it does if an index that the statement names was dropped.
+pub(crate) fn is_refused_statement(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<rusqlite::Error>());
+    source.is_some_and(|source| code(source) == Some(1))
+}
+
 /// Whether the input or output below SQLite failed, so that a failed COMMIT may be on the disk all the same.
 pub(crate) fn is_io(error: &rusqlite::Error) -> bool {
     matches!(code(error), None | Some(10))

@@ -17,7 +17,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{Step, gone};
+use crate::error::{Step, gone, is_refused_statement};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::listing::Listed;
@@ -189,13 +189,22 @@ impl SqliteStore {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
-    /// Has a thread read.
+    /// Has a thread read. If SQLite refuses the statement, the writer looks whether another program has dropped an index,
+    /// and it is read once more.
     async fn read_rows<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+        work: impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static,
     ) -> Result<T> {
-        self.shared.readers.read(doing, work).await
+        let work = Arc::new(work);
+        let again = work.clone();
+        match self.shared.readers.read(doing, move |conn| work(conn)).await {
+            Err(error) if is_refused_statement(&error) => {
+                self.ask(Request::Look).await?;
+                self.shared.readers.read(doing, move |conn| again(conn)).await
+            }
+            done => done,
+        }
     }
 
     /// Has a thread read, and notes that what it read is in memory now.
@@ -203,7 +212,7 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         what: Warm,
-        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+        work: impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static,
     ) -> Result<T> {
         let done = self.read_rows(doing, work).await?;
         self.shared.readers.warm(what);

@@ -70,6 +70,7 @@ impl Sender {
                     conn: Some(conn),
                     known: Known::new(),
                     version: None,
+                    schema: None,
                     config,
                     transactions: 0,
                     open: state,
@@ -118,6 +119,8 @@ struct Writer {
     known: Known,
     /// SQLite's `data_version`: another number as soon as another connection has written.
     version: Option<i64>,
+    /// SQLite's `schema_version` when this thread last saw that nothing of the schema is missing.
+    schema: Option<i64>,
     transactions: u32,
     open: OpenState,
 }
@@ -239,7 +242,7 @@ impl Writer {
         let is_over = planted("acknowledge-before-commit") || roll_back(&conn);
         if done.is_err() || !is_over {
             self.known.clear();
-            self.version = None;
+            (self.version, self.schema) = (None, None);
         }
         // One whose transaction does not end is closed, which ends it.
         self.conn = is_over.then_some(conn);
@@ -281,7 +284,8 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Takes the write lock, waiting for other processes, and forgets what is known where one of them has written.
+    /// Takes the write lock, waiting for other processes. If one of them has written, forgets what is known, and looks whether
+    /// the file is still of this version.
     fn begin(&mut self, conn: &Connection) -> Result<()> {
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
         let begin = if planted("deferred-transaction") { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -298,6 +302,10 @@ impl Writer {
         }
         self.files.check()?;
         let version = first_number(conn, "PRAGMA data_version", []).map_err(|error| self.failed(error))?;
+        if version.is_none() || version != self.version {
+            let checked = schema::check_again(conn, &self.config.path, &mut self.schema);
+            checked.map_err(|error| self.failed(error))??;
+        }
         let changed = version != self.version && !planted("stale-records");
         if version.is_none() || changed || self.known.len() > KNOWN {
             self.known.clear();
