@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
-use crate::error::{Fault, again, busy, failed, gone, is_busy, is_io};
+use crate::error::{Fault, again, busy, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
@@ -315,7 +315,8 @@ impl Writer {
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {
-        failed(&format!("write to {}", self.config.path.display()), error)
+        let path = &self.config.path;
+        failed_to_write(path, &format!("write to {}", path.display()), error)
     }
 
     /// Keeps the write-ahead log from growing for as long as there are readers at every moment.

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{corrupt, failed, is_busy};
+use crate::error::{corrupt, failed_to_write, is_busy};
 use crate::files::{self, Files};
 use crate::rows::first_number;
 use crate::wait::Wait;
@@ -81,7 +81,9 @@ pub(crate) fn open(config: &SqliteConfig) -> Result<(Connection, Files)> {
         match prepare(config) {
             Ok(ready) => return ready.and_then(|conn| Ok((conn, Files::note(&config.path, before)?))),
             Err(error) if is_busy(&error) && wait.pause() => {}
-            Err(error) => return Err(failed(&format!("open {}", config.path.display()), error)),
+            Err(error) => {
+                return Err(failed_to_write(&config.path, &format!("open {}", config.path.display()), error));
+            }
         }
     }
 }
