@@ -32,7 +32,11 @@ impl Heads {
             // So that each look at all of them pays for as many new ones.
             heads.most = 2 * heads.sessions.len();
         }
-        heads.sessions.entry((tenant.clone(), id)).or_insert_with(|| watch::Sender::new(Seq::ZERO)).subscribe()
+        heads
+            .sessions
+            .entry((tenant.clone(), id))
+            .or_insert_with(|| watch::Sender::new(Seq::ZERO))
+            .subscribe()
     }
 
     /// Tells of a session's new head, and forgets those that nobody waits for any more.

@@ -113,11 +113,13 @@ impl SqliteStore {
     }
 
     /// Copies the whole file, with all tenants, to the new file `to`: a snapshot of one moment, while writes go on. It
-    /// is checked and on the disk before it gets its name.
+    /// is checked and on the disk before it gets its name; until then it is beside that, as `TO.<16 hexadecimal
+    /// digits>.part`, which is all that is left if the process is killed. Of several copies to one name at once one is made.
+    /// No file that is there is touched.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
+    /// `InvalidInput` if `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<()> {
         let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
         let work = async {
