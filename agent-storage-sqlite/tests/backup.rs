@@ -131,7 +131,7 @@ async fn a_killed_copy_leaves_a_part_that_is_named() {
     for round in 0..20 {
         let mut worker = Worker::start("worker", &orders);
         worker.answer().expect("it works");
-        std::thread::sleep(std::time::Duration::from_micros(site.effects.random_u64() % 40_000));
+        tokio::time::sleep(std::time::Duration::from_micros(site.effects.random_u64() % 40_000)).await;
         worker.kill();
         for name in names(&folder) {
             if name == "copy.db" {
