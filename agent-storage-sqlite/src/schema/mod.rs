@@ -79,7 +79,14 @@ pub(crate) fn open(config: &SqliteConfig) -> Result<(Connection, Files)> {
     loop {
         let before = files::id(&config.path)?;
         match prepare(config) {
-            Ok(ready) => return ready.and_then(|conn| Ok((conn, Files::note(&config.path, before)?))),
+            Ok(ready) => {
+                let conn = ready?;
+                match Files::note(&config.path, before) {
+                    // Replaced while it was opened: what is there now is opened.
+                    Err(_) if wait.pause() => {}
+                    noted => return noted.map(|files| (conn, files)),
+                }
+            }
             Err(error) if is_busy(&error) && wait.pause() => {}
             Err(error) => {
                 return Err(failed_to_write(&config.path, &format!("open {}", config.path.display()), error));
