@@ -179,6 +179,10 @@ pub enum Damage {
     Bindings,
     /// Remove everything that is derived from the logs: records kept beside them, indexes, pointers.
     Derived,
+    /// Move the store from where it is found to another place on the same medium, as a person does who renames a file.
+    MovedAway,
+    /// Move it back.
+    MovedBack,
 }
 
 /// The kind of a [`Damage`].
@@ -193,6 +197,8 @@ pub enum DamageKind {
     Bindings,
     /// [`Damage::Derived`]
     Derived,
+    /// [`Damage::MovedAway`] and [`Damage::MovedBack`]
+    Moved,
 }
 
 impl Damage {
@@ -203,6 +209,7 @@ impl Damage {
             Self::Workspace(_) => DamageKind::Workspace,
             Self::Bindings => DamageKind::Bindings,
             Self::Derived => DamageKind::Derived,
+            Self::MovedAway | Self::MovedBack => DamageKind::Moved,
         }
     }
 }
@@ -214,6 +221,7 @@ impl fmt::Display for DamageKind {
             Self::Workspace => "damage to a workspace",
             Self::Bindings => "damage to the bindings",
             Self::Derived => "removal of what is derived",
+            Self::Moved => "move of the store to another place",
         })
     }
 }

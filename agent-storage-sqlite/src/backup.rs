@@ -2,65 +2,108 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Result};
 use rusqlite::OpenFlags;
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
-use crate::error::{failed, gone};
+use crate::error::{failed, failed_to_write, gone};
+use crate::files::Files;
 use crate::threads::Threads;
 use crate::{place, schema};
 
 /// Copies the file to `to`, on a thread of its own.
-pub(crate) async fn back_up(config: &SqliteConfig, threads: &Threads, to: PathBuf) -> Result<()> {
+pub(crate) async fn back_up(
+    config: &SqliteConfig,
+    files: Arc<Files>,
+    threads: &Threads,
+    to: PathBuf,
+) -> Result<()> {
     let (done, result) = oneshot::channel();
     let config = config.clone();
-    threads.spawn("agent-sqlite-backup", "back up with", move || drop(done.send(copy(&config, &to))))?;
+    threads
+        .spawn("agent-sqlite-backup", "back up with", move || drop(done.send(copy(&config, &files, &to))))?;
     result.await.map_err(|_| gone())?
 }
 
 /// Copies under another name, checks the copy, has the disk take it, and only then gives it its name.
-fn copy(config: &SqliteConfig, to: &Path) -> Result<()> {
+fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     let taken = || {
         Error::new(
             ErrorKind::InvalidInput,
             format!("{} exists; name a file that does not, nothing was changed", to.display()),
         )
     };
-    if to.exists() {
+    // A link that leads nowhere has the name, too.
+    if fs::symlink_metadata(to).is_ok() {
         return Err(taken());
     }
-    let part = to.with_added_extension("part");
-    let result = fill(config, &part).and_then(|()| {
-        // A hard link never replaces what is there.
-        fs::hard_link(&part, to).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => taken(),
-            _ => place::failed("make the file", to, error),
-        })
-    });
-    // What is left of a failed attempt is in the way of the next.
-    let removed = fs::remove_file(&part);
-    result?;
-    removed.map_err(|error| place::failed("remove the file", &part, error))?;
+    let part = Part::make(config, to)?;
+    fill(config, files, &part.path)?;
+    // A hard link never replaces what is there.
+    fs::hard_link(&part.path, to).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => taken(),
+        _ => place::failed("make the file", to, error),
+    })?;
+    part.remove()?;
     sync_folder(to)
 }
 
-fn fill(config: &SqliteConfig, part: &Path) -> Result<()> {
+/// The copy while it is made, under a name that nobody else has: `NAME.<16 hexadecimal digits>.part`. Dropping it removes
+/// it; what was there before is never touched.
+struct Part {
+    path: PathBuf,
+}
+
+impl Part {
+    fn make(config: &SqliteConfig, to: &Path) -> Result<Self> {
+        loop {
+            let path = to.with_added_extension(format!("{:016x}.part", config.effects.random_u64()));
+            match place::make_file(&path) {
+                Ok(()) => return Ok(Self { path }),
+                // Another's, by chance.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(place::failed("make the file", &path, error)),
+            }
+        }
+    }
+
+    fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(|error| place::failed("remove the file", &self.path, error))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // What SQLite leaves beside it if it fails is this copy's as well.
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(suffix);
+            let _ = fs::remove_file(name);
+        }
+    }
+}
+
+fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
+    files.check()?;
     let name = part.to_str().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidInput,
             format!("the path of the copy, {}, must be text; name another", part.display()),
         )
     })?;
-    // SQLite fills an empty file that is there, and so keeps its mode.
-    place::make_file(part).map_err(|error| place::failed("make the file", part, error))?;
+    // SQLite fills the empty file, and so keeps its mode.
     schema::connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|conn| {
             conn.busy_timeout(config.busy_timeout)?;
             conn.execute("VACUUM INTO ?", [name])
         })
-        .map_err(|error| failed(&format!("copy {} to {name}", config.path.display()), error))?;
+        .map_err(|error| {
+            failed_to_write(part, &format!("copy {} to {name}", config.path.display()), error)
+        })?;
+    files.check()?;
     let copy = schema::connect(part, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|error| failed(&format!("open the copy {name}"), error))?;
     let verdict: String = copy

@@ -1,6 +1,10 @@
 //! What SQLite reports, as errors of this library: the one place that maps them.
 
+use std::path::Path;
+
 use agent_core::{Error, ErrorKind, WriteOutcome};
+
+use crate::place;
 
 /// Why a step inside a transaction ended.
 #[derive(Debug)]
@@ -36,6 +40,12 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(code(error), Some(5 | 6))
 }
 
+/// Whether SQLite refused a statement itself, as it does if an index that the statement names was dropped.
+pub(crate) fn is_refused_statement(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<rusqlite::Error>());
+    source.is_some_and(|source| code(source) == Some(1))
+}
+
 /// Whether the input or output below SQLite failed, so that a failed COMMIT may be on the disk all the same.
 pub(crate) fn is_io(error: &rusqlite::Error) -> bool {
     matches!(code(error), None | Some(10))
@@ -69,6 +79,19 @@ pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
         _ => (ErrorKind::Unavailable, "SQLite reported an error; try again, and look at the source of this"),
     };
     Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
+}
+
+/// The same for what writes to the database at `path`: a limit on the size of files is told as a full disk is.
+pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error) -> Error {
+    // SQLITE_IOERR_WRITE, _TRUNCATE and _SHMSIZE.
+    let extended = source.sqlite_error().map(|error| error.extended_code);
+    if matches!(extended, Some(778 | 1546 | 4874)) && place::is_at_limit(path) {
+        let text = format!(
+            "cannot {doing}: the system lets this process make no larger file; raise its limit (ulimit -f), then try again"
+        );
+        return Error::new(ErrorKind::Full, text).with_source(source);
+    }
+    failed(doing, source)
 }
 
 /// The error for a file that other processes kept locked for too long.

@@ -32,6 +32,8 @@
 //!   each commit is tried alone.
 //! - Reads that may take long are done on threads of the store's own, and so are all writes. On the caller's thread is read
 //!   what is short and was in use within the last minute: at most 64 rows and 256 KiB.
+//! - A file that is moved, removed or replaced while the store has it open is neither written to nor read from: calls
+//!   fail with `Unavailable`, and what was acknowledged before is in the file that was moved.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is made
 //!   anew from the log.
 //!
@@ -45,6 +47,7 @@ mod backup;
 mod bindings;
 mod config;
 mod error;
+mod files;
 mod heads;
 mod holder;
 mod listing;

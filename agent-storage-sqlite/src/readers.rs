@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::SqliteConfig;
 use crate::error::{Fault, Step, failed, gone};
+use crate::files::Files;
 use crate::schema;
 use crate::sessions::Key;
 use crate::threads::Threads;
@@ -24,7 +25,7 @@ const WARM: Duration = Duration::from_secs(60);
 const WARM_SESSIONS: usize = 1024;
 
 /// A read, and the answer to whoever asked for it.
-type Job = Box<dyn FnOnce(rusqlite::Result<&Connection>, Seat) + Send>;
+type Job = Box<dyn FnOnce(Result<&Connection>, Seat) + Send>;
 
 /// Pages that are in memory after they were used: those of a session, or those of a tenant's lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +63,7 @@ pub(crate) struct Readers {
     at_once: Arc<Mutex<Option<Connection>>>,
     warm: Mutex<HashMap<Warm, Instant>>,
     config: SqliteConfig,
+    files: Arc<Files>,
     permits: Arc<Semaphore>,
     /// Those that do nothing, the one that read last at the end: its page cache is the warmest.
     idle: Arc<Idle>,
@@ -70,9 +72,10 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub(crate) fn new(config: &SqliteConfig, open: OpenState) -> Self {
+    pub(crate) fn new(config: &SqliteConfig, files: Arc<Files>, open: OpenState) -> Self {
         Self {
             config: config.clone(),
+            files,
             at_once: Arc::default(),
             warm: Mutex::default(),
             permits: Arc::new(Semaphore::new(config.readers)),
@@ -109,12 +112,17 @@ impl Readers {
     ) -> Option<Result<T>> {
         let since = self.warm.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied();
         since.filter(|since| since.elapsed() < WARM)?;
-        let conn = match self.at_once.try_lock() {
+        let mut conn = match self.at_once.try_lock() {
             Ok(conn) => conn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        match work(conn.as_ref()?) {
+        let done = work(conn.as_ref()?);
+        if let Err(moved) = self.files.check() {
+            *conn = None;
+            return Some(Err(moved));
+        }
+        match done {
             Ok(done) => done.map(Ok),
             Err(Fault::Refused(error)) => Some(Err(error)),
             Err(Fault::Sql(_)) => None,
@@ -143,11 +151,12 @@ impl Readers {
         };
         let seat = Seat { reader: reader.clone(), idle: Arc::downgrade(&self.idle), _permit: permit };
         let (reply, answer) = oneshot::channel();
-        let path = self.config.path.clone();
-        let job = move |conn: rusqlite::Result<&Connection>, seat: Seat| {
-            let done = match conn.map(work) {
-                Err(error) => Err(failed(&format!("open {} to read", path.display()), error)),
-                // One on which SQLite failed is closed.
+        let (path, files) = (self.config.path.clone(), self.files.clone());
+        let job = move |conn: Result<&Connection>, seat: Seat| {
+            let done = conn.map(work).and_then(|done| files.check().map(|()| done));
+            let done = match done {
+                // One on which SQLite failed is closed, as is one on a file that was moved.
+                Err(error) => Err(error),
                 Ok(Err(Fault::Sql(error))) => Err(failed(&format!("{doing} in {}", path.display()), error)),
                 Ok(Err(Fault::Refused(error))) => {
                     seat.give_back();
@@ -172,11 +181,11 @@ impl Readers {
 
     /// Starts another thread, with a connection, for the job that waits and those after it.
     fn start(&self, jobs: mpsc::Receiver<(Job, Seat)>) -> Result<()> {
-        let (config, at_once) = (self.config.clone(), self.at_once.clone());
+        let (config, files, at_once) = (self.config.clone(), self.files.clone(), self.at_once.clone());
         self.threads.spawn("agent-sqlite-reader", "read with", move || {
-            let opened = schema::reader(&config);
+            let opened = open(&config, &files);
             if opened.is_ok() {
-                open_at_once(&config, &at_once);
+                open_at_once(&config, &files, &at_once);
             }
             match opened {
                 Ok(conn) => {
@@ -198,15 +207,20 @@ impl Readers {
     }
 }
 
+/// Opens a connection that reads, on the file that the store has opened.
+fn open(config: &SqliteConfig, files: &Files) -> Result<Connection> {
+    files.check()?;
+    let conn = schema::reader(config)
+        .map_err(|error| failed(&format!("open {} to read", config.path.display()), error))?;
+    files.check()?;
+    Ok(conn)
+}
+
 /// Opens the connection for what is read at once, where it is not open. Without it all reads are on threads.
-fn open_at_once(config: &SqliteConfig, at_once: &Mutex<Option<Connection>>) {
+fn open_at_once(config: &SqliteConfig, files: &Files, at_once: &Mutex<Option<Connection>>) {
     let mut conn = at_once.lock().unwrap_or_else(PoisonError::into_inner);
     if conn.is_none() {
-        let opened = schema::reader(config).and_then(|conn| {
-            // Nobody waits for others on a caller's thread.
-            conn.busy_timeout(Duration::ZERO)?;
-            Ok(conn)
-        });
-        *conn = opened.ok();
+        // Nobody waits for others on a caller's thread.
+        *conn = open(config, files).ok().filter(|conn| conn.busy_timeout(Duration::ZERO).is_ok());
     }
 }

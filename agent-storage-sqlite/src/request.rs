@@ -35,6 +35,8 @@ pub(crate) enum Request {
     Bind(DeviceId, WorkspaceId, Expect<WorkspaceId>),
     Unbind(DeviceId),
     UnbindWorkspace(WorkspaceId),
+    /// Nothing but what the writer does by itself before each write: make indexes anew that another program has dropped.
+    Look,
 }
 
 /// What a request came to.
@@ -133,6 +135,7 @@ impl Request {
                 Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
+            Self::Look => Answer::Done,
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

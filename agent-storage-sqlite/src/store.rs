@@ -17,7 +17,8 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{Step, gone};
+use crate::error::{Step, gone, is_refused_statement};
+use crate::files::Files;
 use crate::heads::Heads;
 use crate::listing::Listed;
 use crate::readers::{Readers, Warm};
@@ -50,6 +51,7 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     config: SqliteConfig,
+    files: Arc<Files>,
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,
@@ -92,10 +94,10 @@ impl SqliteStore {
             .map_err(|error| place::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
         let open = OpenState::new(format!("the store {}", config.path.display()));
-        let writer = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
-        let readers = Readers::new(&config, open.clone());
+        let (writer, files) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        let readers = Readers::new(&config, files.clone(), open.clone());
         let (backups, ending) = (Threads::default(), Mutex::default());
-        let shared = Arc::new(Shared { config, readers, writer, heads, open, backups, ending });
+        let shared = Arc::new(Shared { config, files, readers, writer, heads, open, backups, ending });
         Ok(Self { shared, tenant: TenantId::default().as_str().into() })
     }
 
@@ -111,16 +113,19 @@ impl SqliteStore {
     }
 
     /// Copies the whole file, with all tenants, to the new file `to`: a snapshot of one moment, while writes go on. It
-    /// is checked and on the disk before it gets its name.
+    /// is checked and on the disk before it gets its name; until then it is beside that, as `TO.<16 hexadecimal
+    /// digits>.part`, which is all that is left if the process is killed. Of several copies to one name at once one is made.
+    /// No file that is there is touched.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
+    /// `InvalidInput` if `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<()> {
         let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
         let work = async {
             self.shared.open.check()?;
-            backup::back_up(&self.shared.config, &self.shared.backups, to.into()).await
+            let Shared { config, files, backups, .. } = &*self.shared;
+            backup::back_up(config, files.clone(), backups, to.into()).await
         };
         observed(span, work).await
     }
@@ -186,13 +191,22 @@ impl SqliteStore {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
-    /// Has a thread read.
+    /// Has a thread read. If SQLite refuses the statement, the writer looks whether another program has dropped an index,
+    /// and it is read once more.
     async fn read_rows<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+        work: impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static,
     ) -> Result<T> {
-        self.shared.readers.read(doing, work).await
+        let work = Arc::new(work);
+        let again = work.clone();
+        match self.shared.readers.read(doing, move |conn| work(conn)).await {
+            Err(error) if is_refused_statement(&error) => {
+                self.ask(Request::Look).await?;
+                self.shared.readers.read(doing, move |conn| again(conn)).await
+            }
+            done => done,
+        }
     }
 
     /// Has a thread read, and notes that what it read is in memory now.
@@ -200,7 +214,7 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         what: Warm,
-        work: impl FnOnce(&Connection) -> Step<T> + Send + 'static,
+        work: impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static,
     ) -> Result<T> {
         let done = self.read_rows(doing, work).await?;
         self.shared.readers.warm(what);

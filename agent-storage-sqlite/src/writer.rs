@@ -3,7 +3,6 @@
 //! It owns its connection, so that neither a caller's dropped future nor the end of the host's runtime leaves a
 //! transaction open.
 
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -12,7 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
-use crate::error::{Fault, again, busy, failed, gone, is_busy, is_io};
+use crate::error::{Fault, again, busy, failed_to_write, gone, is_busy, is_io};
+use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
 use crate::request::{Answer, Request, Task};
@@ -51,25 +51,31 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Opens the file and starts the thread that writes to it.
-    pub(crate) async fn start(config: SqliteConfig, heads: Arc<Heads>, open: OpenState) -> Result<Self> {
+    /// Opens the file and starts the thread that writes to it. Returns what was opened, too.
+    pub(crate) async fn start(
+        config: SqliteConfig,
+        heads: Arc<Heads>,
+        open: OpenState,
+    ) -> Result<(Self, Arc<Files>)> {
         let (messages, received) = mpsc::channel();
         let (ready, opened) = oneshot::channel();
         let state = open.clone();
         let run = move || match schema::open(&config) {
-            Ok(conn) => {
+            Ok((conn, files)) => {
+                let files = Arc::new(files);
                 let writer = Writer {
-                    log: log_path(&config),
+                    files: files.clone(),
                     heads,
                     holder: Holder::new(config.path.clone(), config.effects.clone()),
                     conn: Some(conn),
                     known: Known::new(),
                     version: None,
+                    schema: None,
                     config,
                     transactions: 0,
                     open: state,
                 };
-                if ready.send(Ok(())).is_ok() {
+                if ready.send(Ok(files)).is_ok() {
                     writer.run(&received);
                 }
             }
@@ -77,8 +83,8 @@ impl Sender {
         };
         let thread = Threads::default();
         thread.spawn("agent-sqlite-writer", "write with", run)?;
-        opened.await.map_err(|_| gone())??;
-        Ok(Self { messages, thread, open })
+        let files = opened.await.map_err(|_| gone())??;
+        Ok((Self { messages, thread, open }, files))
     }
 
     /// Has a request carried out, also where the caller is dropped meanwhile.
@@ -102,15 +108,9 @@ impl Sender {
     }
 }
 
-fn log_path(config: &SqliteConfig) -> PathBuf {
-    let mut path = config.path.clone().into_os_string();
-    path.push("-wal");
-    path.into()
-}
-
 struct Writer {
     config: SqliteConfig,
-    log: PathBuf,
+    files: Arc<Files>,
     heads: Arc<Heads>,
     holder: Holder,
     /// `None` after a failure that left in doubt what the connection is in the middle of.
@@ -119,6 +119,8 @@ struct Writer {
     known: Known,
     /// SQLite's `data_version`: another number as soon as another connection has written.
     version: Option<i64>,
+    /// SQLite's `schema_version` when this thread last saw that nothing of the schema is missing.
+    schema: Option<i64>,
     transactions: u32,
     open: OpenState,
 }
@@ -173,7 +175,8 @@ impl Writer {
         drop(self.conn.take());
         let mut wait = Wait::new(Duration::from_secs(60), &self.config.effects);
         for _ in 0..CLOSING {
-            if !self.log.exists() || !wait.pause() {
+            // What lies there by now may be another file.
+            if self.files.check_database().is_err() || !self.files.log().exists() || !wait.pause() {
                 break;
             }
             let again = schema::connect(&self.config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
@@ -229,18 +232,27 @@ impl Writer {
     fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
-            None => schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?,
+            None => {
+                self.files.check().map_err(Failure::whole)?;
+                schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?
+            }
         };
         let done = self.carry_out(&conn, tasks);
+        let is_moved = done.is_err() && self.files.check().is_err();
         let is_over = planted("acknowledge-before-commit") || roll_back(&conn);
         if done.is_err() || !is_over {
             self.known.clear();
-            self.version = None;
+            (self.version, self.schema) = (None, None);
         }
         // One whose transaction does not end is closed, which ends it.
         self.conn = is_over.then_some(conn);
         if done.is_ok() && tasks.iter().any(|task| matches!(task.request, Request::Purge(_))) {
             // What was purged is still in the log; readers at work leave it there until the log is written anew.
+            self.end_log();
+        }
+        if is_moved && !self.files.is_log_replaced() {
+            // What was acknowledged goes into the database file, wherever that is now, and is not left in a log that
+            // lies elsewhere, or nowhere. Who puts another database in its place finds an empty log there.
             self.end_log();
         }
         done
@@ -267,10 +279,13 @@ impl Writer {
             let error = if doubtful { error.with_outcome(WriteOutcome::Unknown) } else { error };
             return Err(Failure { error, alone: true });
         }
+        // Moved since the transaction began: nobody may find what was written.
+        self.files.check().map_err(|error| Failure::whole(error.with_outcome(WriteOutcome::Unknown)))?;
         Ok(answers)
     }
 
-    /// Takes the write lock, waiting for other processes, and forgets what is known where one of them has written.
+    /// Takes the write lock, waiting for other processes. If one of them has written, forgets what is known, and looks whether
+    /// the file is still of this version.
     fn begin(&mut self, conn: &Connection) -> Result<()> {
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
         let begin = if planted("deferred-transaction") { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -285,7 +300,12 @@ impl Writer {
                 Err(error) => return Err(self.failed(error)),
             }
         }
+        self.files.check()?;
         let version = first_number(conn, "PRAGMA data_version", []).map_err(|error| self.failed(error))?;
+        if version.is_none() || version != self.version {
+            let checked = schema::check_again(conn, &self.config.path, &mut self.schema);
+            checked.map_err(|error| self.failed(error))??;
+        }
         let changed = version != self.version && !planted("stale-records");
         if version.is_none() || changed || self.known.len() > KNOWN {
             self.known.clear();
@@ -295,14 +315,15 @@ impl Writer {
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {
-        failed(&format!("write to {}", self.config.path.display()), error)
+        let path = &self.config.path;
+        failed_to_write(path, &format!("write to {}", path.display()), error)
     }
 
     /// Keeps the write-ahead log from growing for as long as there are readers at every moment.
     fn shorten_log(&mut self) {
         self.transactions = self.transactions.wrapping_add(1);
         if self.transactions.is_multiple_of(LOG_LOOK)
-            && std::fs::metadata(&self.log).is_ok_and(|log| log.len() > LOG_BYTES)
+            && std::fs::metadata(self.files.log()).is_ok_and(|log| log.len() > LOG_BYTES)
         {
             self.end_log();
         }

@@ -62,11 +62,23 @@ impl Factory for Sqlite {
     }
 
     fn damages(&self) -> &[DamageKind] {
-        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
+        const KINDS: &[DamageKind] = &[
+            DamageKind::Event,
+            DamageKind::Workspace,
+            DamageKind::Bindings,
+            DamageKind::Derived,
+            DamageKind::Moved,
+        ];
+        KINDS
     }
 
     async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
-        damage_rows(site, damage).map_err(failed)
+        let away = site.path.with_extension("away");
+        match damage {
+            Damage::MovedAway => std::fs::rename(&site.path, away).map_err(failed),
+            Damage::MovedBack => std::fs::rename(away, &site.path).map_err(failed),
+            damage => damage_rows(site, damage).map_err(failed),
+        }
     }
 }
 

@@ -31,19 +31,14 @@ fn worker() {
     runtime.block_on(async {
         let store = SqliteStore::open(path).await.unwrap();
         let effects = Effects::default();
-        match order.split_once(' ').unwrap() {
+        match order.rsplit_once(' ').unwrap() {
             ("append", id) => append(&store, &effects, id.parse().unwrap()).await,
-            ("fill", id) => {
-                let id: SessionId = id.parse().unwrap();
-                let mut session = store.load(id).await.unwrap();
-                loop {
-                    let said = NewEvent::user_message("x".repeat(20_000));
-                    let commit = Commit::seal(&effects, id, session.head).event(said);
-                    match store.commit(commit).await {
-                        Ok(done) => session = done.session,
-                        Err(error) => break answer(failure(&error, session.head)),
-                    }
-                }
+            ("fill", id) => fill(&store, &effects, id.parse().unwrap()).await,
+            ("copy and fill", id) => {
+                let to = store.path().with_extension("copy");
+                answer(failure(&store.backup(&to).await.expect_err("a large copy"), Seq::ZERO));
+                fill(&store, &effects, id.parse().unwrap()).await;
+                answer(store.load(id.parse().unwrap()).await.unwrap().head);
             }
             ("lease", id) => {
                 let id: SessionId = id.parse().unwrap();
@@ -63,6 +58,19 @@ fn worker() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// Writes until that fails.
+async fn fill(store: &SqliteStore, effects: &Effects, id: SessionId) {
+    let mut session = store.load(id).await.unwrap();
+    loop {
+        let said = NewEvent::user_message("x".repeat(20_000));
+        let commit = Commit::seal(effects, id, session.head).event(said);
+        match store.commit(commit).await {
+            Ok(done) => session = done.session,
+            Err(error) => break answer(failure(&error, session.head)),
+        }
+    }
 }
 
 /// How a worker says that a write failed after `head` was acknowledged.
@@ -184,7 +192,7 @@ async fn x06_a_commit_that_fails_in_the_system_is_unknown() {
     let mut worker = Worker::start_with_small_files("worker", &orders);
     let answer = worker.answer().expect("it failed in the end");
     let (what, head) = answer.split_once(" after ").unwrap();
-    assert_eq!(what, "Unavailable Unknown");
+    assert_eq!(what, "Full Unknown");
     assert!(worker.succeeded());
     let acknowledged: u64 = head.parse().unwrap();
     assert!(acknowledged > 10, "it wrote until the log was full: {acknowledged}");
@@ -193,6 +201,36 @@ async fn x06_a_commit_that_fails_in_the_system_is_unknown() {
     let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
     assert_eq!((page.events.len() as u64, page.damaged.len()), (now.head.get(), 0));
     site.say(&store, &now, "the file goes on").await;
+    site.assert_is_whole();
+}
+
+/// A limit on the size of files is the same to a caller as a full disk: for commits and copies. Nothing of a copy is left,
+/// and what was acknowledged is there, for that process, too.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_limit_of_file_sizes_is_a_full_disk() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let session = site.say(&store, &session, "x".repeat(3 << 20)).await;
+    store.close().await.unwrap();
+    let path = site.path().to_str().unwrap().to_owned();
+    let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("copy and fill {}", session.id))];
+    let mut worker = Worker::start_with_small_files("worker", &orders);
+    let copied = worker.answer().expect("the copy failed");
+    assert_eq!(copied, "Full NotApplied after 0");
+    let filled = worker.answer().expect("a commit failed");
+    let (what, head) = filled.split_once(" after ").unwrap();
+    assert_eq!(what, "Full Unknown");
+    let (acknowledged, seen) = (head.parse::<u64>().unwrap(), worker.answer().expect("it reads on"));
+    assert!(seen.parse::<u64>().unwrap() >= acknowledged, "{seen} {acknowledged}");
+    assert!(worker.succeeded());
+    assert!(!site.path().with_extension("copy").exists());
+    let store = site.open().await;
+    assert!(store.load(session.id).await.unwrap().head.get() >= acknowledged);
+    let names = std::fs::read_dir(site.folder.path()).unwrap();
+    let parts = names.filter(|name| name.as_ref().unwrap().file_name().to_string_lossy().contains("copy"));
+    assert_eq!(parts.count(), 0);
     site.assert_is_whole();
 }
 

@@ -11,6 +11,7 @@ mod lineage;
 mod lines;
 mod lists;
 mod machine;
+mod moved;
 mod no_double;
 mod nothing_hides;
 mod one_winner;
@@ -28,6 +29,7 @@ use crate::registry::Clause;
 pub(crate) fn all() -> Vec<Clause> {
     [
         durable::clauses(),
+        moved::clauses(),
         power::clauses(),
         atomic::clauses(),
         one_winner::clauses(),

@@ -292,6 +292,9 @@ caught! {
     a_workspace_for_a_limit_of_zero: OneWorkspaceForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
     a_binding_for_a_limit_of_zero: OneBindingForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
     an_event_for_a_limit_of_zero: OneEventForALimitOfZero by "lists::a_limit_of_zero_gives_nothing";
+    a_moved_store_that_is_written: MovedIsWritten by "durable::a_moved_store_acknowledges_nothing";
+    a_moved_store_that_is_read: MovedIsRead by "durable::a_moved_store_acknowledges_nothing";
+    a_moved_store_that_is_said_to_be_empty: MovedIsAbsent by "durable::a_moved_store_acknowledges_nothing";
     a_damaged_session_that_stays: DamagedSessionStays by "nothing_hides::a_damaged_session_can_be_deleted";
     a_rebuild_that_skips_without_a_word: RebuildSkipsSilently by
         "nothing_hides::a_rebuild_names_what_it_leaves_out";

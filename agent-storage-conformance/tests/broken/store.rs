@@ -134,6 +134,9 @@ pub(crate) enum Fault {
     BindingsRewrittenWhole,
     UnbindingLeavesOne,
     StoresTiedTogether,
+    MovedIsWritten,
+    MovedIsRead,
+    MovedIsAbsent,
 }
 
 /// Where one broken store lies.
@@ -153,6 +156,7 @@ struct Shared {
     event_damaged: Mutex<Option<(SessionId, Seq)>>,
     workspace_damaged: Mutex<Option<WorkspaceId>>,
     derived_removed: AtomicBool,
+    moved: AtomicBool,
     busy: AtomicBool,
     looks: AtomicU64,
     ids: AtomicU64,
@@ -204,7 +208,14 @@ impl Factory for Broken {
     }
 
     fn damages(&self) -> &[DamageKind] {
-        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
+        const KINDS: &[DamageKind] = &[
+            DamageKind::Event,
+            DamageKind::Workspace,
+            DamageKind::Bindings,
+            DamageKind::Derived,
+            DamageKind::Moved,
+        ];
+        KINDS
     }
 
     async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
@@ -212,6 +223,8 @@ impl Factory for Broken {
             Damage::Event(id, seq) => *site.shared.event_damaged.lock().unwrap() = Some((id, seq)),
             Damage::Workspace(id) => *site.shared.workspace_damaged.lock().unwrap() = Some(id),
             Damage::Derived => site.shared.derived_removed.store(true, Ordering::SeqCst),
+            Damage::MovedAway => site.shared.moved.store(true, Ordering::SeqCst),
+            Damage::MovedBack => site.shared.moved.store(false, Ordering::SeqCst),
             _ => site.shared.bindings_damaged.store(true, Ordering::SeqCst),
         }
         Ok(())
@@ -364,11 +377,23 @@ impl Handle {
     }
 }
 
+impl Handle {
+    /// Fails while the store is not where it was, unless it is broken in that way.
+    fn not_moved(&self, broken: Fault) -> Result<()> {
+        let kind = if self.is(Fault::MovedIsAbsent) { ErrorKind::NotFound } else { ErrorKind::Unavailable };
+        match self.shared.moved.load(Ordering::SeqCst) && !self.is(broken) {
+            true => Err(Error::new(kind, "the store was moved; put it back")),
+            false => Ok(()),
+        }
+    }
+}
+
 #[async_trait]
 impl SessionStore for Handle {
     async fn commit(&self, mut commit: Commit) -> Result<Committed> {
         self.flush().await;
         let said = format!("{:?}", commit.steps);
+        self.not_moved(Fault::MovedIsWritten)?;
         self.change_payloads(&mut commit);
         self.at_home()?;
         self.wrote.store(true, Ordering::SeqCst);
@@ -483,6 +508,7 @@ impl SessionStore for Handle {
 
     async fn load(&self, id: SessionId) -> Result<Session> {
         self.flush().await;
+        self.not_moved(Fault::MovedIsRead)?;
         self.at_home()?;
         self.not_busy().await?;
         let mut session = self.shown(SessionStore::load(&self.store, id).await?);
@@ -503,6 +529,7 @@ impl SessionStore for Handle {
 
     async fn read(&self, id: SessionId, mut read: ReadEvents) -> Result<EventPage> {
         self.flush().await;
+        self.not_moved(Fault::MovedIsRead)?;
         match self.fault {
             Fault::ForkSeesLaterEvents => read.before = None,
             Fault::TypesIgnored => read.kinds.clear(),

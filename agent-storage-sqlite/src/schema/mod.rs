@@ -1,5 +1,6 @@
 //! The file's tables: how a connection is opened, what is checked before it is used, and the migrations.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{SqliteConfig, Sync};
-use crate::error::{failed, is_busy};
+use crate::error::{corrupt, failed_to_write, is_busy};
+use crate::files::{self, Files};
+use crate::rows::first_number;
 use crate::wait::Wait;
 use crate::{place, rebuild};
 
@@ -70,14 +73,24 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
 }
 
 /// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers.
-pub(crate) fn open(config: &SqliteConfig) -> Result<Connection> {
+pub(crate) fn open(config: &SqliteConfig) -> Result<(Connection, Files)> {
     place::prepare(&config.path, config.create)?;
     let mut wait = Wait::new(config.busy_timeout, &config.effects);
     loop {
+        let before = files::id(&config.path)?;
         match prepare(config) {
-            Ok(ready) => return ready,
+            Ok(ready) => {
+                let conn = ready?;
+                match Files::note(&config.path, before) {
+                    // Replaced while it was opened: what is there now is opened.
+                    Err(_) if wait.pause() => {}
+                    noted => return noted.map(|files| (conn, files)),
+                }
+            }
             Err(error) if is_busy(&error) && wait.pause() => {}
-            Err(error) => return Err(failed(&format!("open {}", config.path.display()), error)),
+            Err(error) => {
+                return Err(failed_to_write(&config.path, &format!("open {}", config.path.display()), error));
+            }
         }
     }
 }
@@ -91,6 +104,11 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     match check(&conn, &config.path)? {
         // A database without a single table.
         Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
+        Ok(version) if version == MIGRATIONS.len() => {
+            if let Err(error) = check_tables(&names(&conn)?, &config.path) {
+                return Ok(Err(error));
+            }
+        }
         Ok(_) => {}
         Err(error) => return Ok(Err(error)),
     }
@@ -161,21 +179,83 @@ fn is_whole(conn: &Connection) -> rusqlite::Result<bool> {
     if usize::try_from(version).ok() != Some(MIGRATIONS.len()) {
         return Ok(false);
     }
-    let derived: i64 = conn.query_row(
-        "SELECT count(*) FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' OR type = 'view'",
-        [],
-        |row| row.get(0),
-    )?;
-    let wanted = INDEXES.matches("CREATE INDEX").count() + VIEWS.matches("CREATE VIEW").count();
-    Ok(usize::try_from(derived).is_ok_and(|derived| derived >= wanted) && !rebuild::is_needed(conn)?)
+    Ok(has_derived(&names(conn)?) && !rebuild::is_needed(conn)?)
+}
+
+/// The names of all that is in the schema.
+fn names(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
+    let mut statement = conn.prepare("SELECT name FROM sqlite_schema")?;
+    let names = statement.query_map([], |row| row.get(0))?;
+    names.collect()
+}
+
+/// The names of what a script makes by these words.
+fn made_by(script: &'static str, words: &str) -> impl Iterator<Item = &'static str> {
+    script.split(words).skip(1).filter_map(|rest| rest.split_whitespace().next())
+}
+
+/// Whether all indexes and views are there.
+fn has_derived(names: &HashSet<String>) -> bool {
+    made_by(INDEXES, "CREATE INDEX IF NOT EXISTS ")
+        .chain(made_by(VIEWS, "CREATE VIEW IF NOT EXISTS "))
+        .all(|name| names.contains(name))
+}
+
+/// Fails if a table is not there.
+fn check_tables(names: &HashSet<String>, path: &Path) -> Result<()> {
+    let mut tables = MIGRATIONS.iter().flat_map(|script| made_by(script, "CREATE TABLE "));
+    let missing = tables.find(|table| !names.contains(*table));
+    missing.map_or(Ok(()), |table| {
+        Err(corrupt(&path.display().to_string(), &format!("has no table {table} any more")))
+    })
+}
+
+/// Inside a write transaction, after another connection has written: whether the file is still of this version, and whose.
+/// `seen` is SQLite's `schema_version` when all of the schema was there; indexes and views that another program has dropped
+/// since are made anew. Three statements, unless something is wrong.
+pub(crate) fn check_again(
+    conn: &Connection,
+    path: &Path,
+    seen: &mut Option<i64>,
+) -> rusqlite::Result<Result<()>> {
+    let number = |sql| first_number(conn, sql, []);
+    let version = number("PRAGMA user_version")?;
+    if number("PRAGMA application_id")? != Some(APPLICATION_ID)
+        || version.and_then(|version| usize::try_from(version).ok()) != Some(MIGRATIONS.len())
+    {
+        return Ok(check(conn, path)?.and_then(|version| {
+            let text = format!(
+                "{} has schema {version}, and had {} when it was opened; open it again",
+                path.display(),
+                MIGRATIONS.len()
+            );
+            Err(Error::new(ErrorKind::Unsupported, text))
+        }));
+    }
+    if *seen != number("PRAGMA schema_version")? {
+        let names = names(conn)?;
+        if let Err(error) = check_tables(&names, path) {
+            return Ok(Err(error));
+        }
+        if !has_derived(&names) {
+            tracing::warn!(file = %path.display(), "another program dropped indexes or views; they are made anew");
+            make_derived(conn)?;
+        }
+        *seen = number("PRAGMA schema_version")?;
+    }
+    Ok(Ok(()))
+}
+
+fn make_derived(conn: &Connection) -> rusqlite::Result<()> {
+    conn.execute_batch(INDEXES)?;
+    conn.execute_batch(VIEWS)
 }
 
 fn migrate(conn: &Connection, from: usize) -> rusqlite::Result<()> {
     for script in &MIGRATIONS[from..] {
         conn.execute_batch(script)?;
     }
-    conn.execute_batch(INDEXES)?;
-    conn.execute_batch(VIEWS)?;
+    make_derived(conn)?;
     conn.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}",
         MIGRATIONS.len()

@@ -10,6 +10,7 @@ mod damage;
 mod devices;
 mod general;
 mod operations;
+mod outputs;
 mod sessions;
 mod site;
 mod workspaces;

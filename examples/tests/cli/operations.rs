@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use agent_core::{Effects, NewWorkspace, Registry, Tenants, WorkspaceManager};
 use agent_storage_fs::FsConfig;
@@ -9,7 +10,7 @@ use agent_storage_sqlite::SqliteConfig;
 use serde_json::{Value, json};
 
 use crate::damage::damage;
-use crate::site::{KINDS, NOBODY, Site};
+use crate::site::{KINDS, NOBODY, Ran, Site};
 
 /// A workspace with a main session for each of these tenants.
 async fn tenants(site: &Site, names: &[&str]) {
@@ -236,6 +237,19 @@ async fn backup_from_the_command_line() {
     assert_eq!(report["bytes"], json!(fs::metadata(&to).unwrap().len()));
     assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
     site.fails(&["backup", name], 4, "exists");
+    // What others have there stays; of several at once to one name one is made, and the others are told.
+    let part = site.path().join("second.db.part");
+    fs::write(&part, "precious").unwrap();
+    let second = site.path().join("second.db");
+    let args = ["backup", second.to_str().unwrap()];
+    let at_once: Vec<_> = (0..4)
+        .map(|_| site.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut codes: Vec<_> =
+        at_once.into_iter().map(|child| Ran::from(child.wait_with_output().unwrap()).code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 4, 4, 4]);
+    assert_eq!(fs::read_to_string(&part).unwrap(), "precious");
     // The file alone, elsewhere.
     let other = Site::new("sqlite");
     fs::copy(&to, other.path().join("data.db")).unwrap();

@@ -12,6 +12,7 @@ mod cut;
 mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
 mod model;
+mod moving;
 mod opening;
 mod script;
 mod strain;

@@ -112,13 +112,16 @@ with AWS_ALLOW_HTTP=true for a server of your own.
 
 Exit codes:
   0         all went well
-  1         something failed; standard error says what, and what to do
+  1         something failed, or standard output took only a part (a full disk); standard error says what, and what to do
   2         the command line is wrong, or lacks --yes
   130, 143  ended by a signal
 and of the commands:
   3         what was named is not there, or was deleted; the store, too: only what writes makes one
   4         it is not as it must be for that: somebody is at work on it, or has changed it; nothing was changed
   5         something stored is damaged, or was not copied or made anew; the report names it
+
+A reader of standard output that has seen enough, as `head`, is no failure: nothing is said, and the code is that of the
+command.
 
 With --all-tenants and --json there is one line of JSON for each tenant, with its name in `tenant`."
 );

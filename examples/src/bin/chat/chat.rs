@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::input::{Input, Reader};
 use crate::open::told;
 use crate::screen::{Screen, called, gave, spoken};
+use crate::stdout;
 
 /// How long it waits for events that are known to be there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -104,7 +105,7 @@ impl Chat {
     pub(crate) async fn run(mut self) -> u8 {
         self.announce().await;
         let mut interrupted = false;
-        while self.end.is_none() && !self.screen.is_closed() {
+        while self.end.is_none() && !stdout::is_closed() {
             tokio::select! {
                 input = self.reader.next() => match input {
                     Input::Line(line) => {

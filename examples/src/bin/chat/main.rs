@@ -8,6 +8,7 @@ mod offline;
 mod open;
 mod screen;
 mod slash;
+mod stdout;
 mod stores;
 
 use std::io::{IsTerminal, Write};
@@ -21,7 +22,10 @@ use args::Args;
 const FILE_THREADS: usize = 4;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return told(&error),
+    };
     let mut runtime = match args.command {
         Some(_) => tokio::runtime::Builder::new_current_thread(),
         None => tokio::runtime::Builder::new_multi_thread(),
@@ -32,8 +36,7 @@ fn main() -> ExitCode {
     match runtime.enable_all().build() {
         Ok(runtime) => runtime.block_on(run(args)),
         Err(error) => {
-            // Where standard error is gone there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "chat: the system gives no threads to work with: {error}");
+            say(&format!("the system gives no threads to work with: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -54,10 +57,24 @@ async fn run(mut args: Args) -> ExitCode {
     let code = match open::open(&args, terminal).await {
         Ok(chat) => chat.run().await,
         Err(error) => {
-            // Where standard error is gone there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "chat: {}", open::told(&*error));
+            say(&open::told(&*error));
             1
         }
     };
-    ExitCode::from(code)
+    ExitCode::from(stdout::exit_code(code, say))
+}
+
+/// Why it failed. Where standard error is gone there is nobody to tell.
+fn say(why: &str) {
+    let _ = writeln!(std::io::stderr(), "chat: {why}");
+}
+
+/// Says what is wrong with the command line; or the help, if that was asked for.
+fn told(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    if !error.use_stderr() {
+        stdout::note(printed);
+    }
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    ExitCode::from(stdout::exit_code(code, say))
 }

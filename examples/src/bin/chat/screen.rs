@@ -8,6 +8,7 @@ use agent_core::session::Body;
 use agent_core::{Event, Role, ToolOutcome};
 
 use crate::input::Printer;
+use crate::stdout;
 
 /// The two outputs.
 pub(crate) struct Screen {
@@ -16,17 +17,11 @@ pub(crate) struct Screen {
     printer: Option<Printer>,
     /// Whether the last line of the answer is not ended yet.
     open: bool,
-    closed: bool,
 }
 
 impl Screen {
     pub(crate) fn new(terminal: bool, printer: Option<Printer>) -> Self {
-        Self { terminal, printer, open: false, closed: false }
-    }
-
-    /// Whether nobody reads the answers any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
+        Self { terminal, printer, open: false }
     }
 
     /// Whether a person reads it on a terminal.
@@ -75,11 +70,8 @@ impl Screen {
         }
     }
 
-    fn put(&mut self, text: &str) {
-        let mut out = io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            self.closed = true;
-        }
+    fn put(&self, text: &str) {
+        stdout::put(text.as_bytes());
     }
 }
 

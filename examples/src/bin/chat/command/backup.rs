@@ -10,7 +10,8 @@ use super::output::Out;
 use crate::args::Args;
 use crate::stores;
 
-/// The copy is checked, and on the disk, before it gets its name. It is a database file like the first: `--store sqlite:FILE`
+/// The copy is checked, and on the disk, before it gets its name; until then it is FILE.<16 digits>.part, which can be deleted
+/// if a backup was killed. Nothing that is there is touched. It is a database file like the first: `--store sqlite:FILE`
 /// opens it.
 ///
 /// A store in files has no backup of one moment: end the programs that write to it and copy the folder, or copy what is

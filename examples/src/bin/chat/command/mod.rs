@@ -22,7 +22,7 @@ use agent_core::{Effects, Error, ErrorKind, Registry, Storage, TenantId, Tenants
 use clap::{CommandFactory, Subcommand};
 
 use crate::args::Args;
-use crate::stores;
+use crate::{stdout, stores};
 use output::Out;
 use tenants::AllTenants;
 
@@ -138,20 +138,24 @@ impl<'a> Site<'a> {
 pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
     let done = match command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "chat", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "chat", &mut script);
+            stdout::put(&script);
             Ok(())
         }
         Command::Copy(copy) => copy.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
         command => on_store(command, args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            Out::new(args.json).failure(failure.kind, &failure.text);
-            ExitCode::from(failure.code)
-        }
-    }
+    let out = Out::new(args.json);
+    let code = done.map_or_else(
+        |failure| {
+            out.failure(failure.kind, &failure.text);
+            failure.code
+        },
+        |()| 0,
+    );
+    ExitCode::from(stdout::exit_code(code, |why| out.failure("output", why)))
 }
 
 impl Command {

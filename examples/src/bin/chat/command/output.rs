@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::tenants::Chosen;
 use crate::screen::visible;
+use crate::stdout;
 
 /// Where results go.
 #[derive(Clone, Debug)]
@@ -124,9 +125,7 @@ pub(crate) fn put(text: &str) {
 
 /// Bytes that need not be text.
 pub(crate) fn put_bytes(bytes: &[u8]) {
-    let mut out = io::stdout().lock();
-    // Who does not read any longer, as `head`, has seen enough.
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
+    stdout::put(bytes);
 }
 
 /// What could not be read, as JSON.

@@ -264,7 +264,11 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut written = options.open(file).map_err(failed)?;
-    written.write_all(document.as_bytes()).and_then(|()| written.sync_all()).map_err(failed)?;
+    if let Err(error) = written.write_all(document.as_bytes()).and_then(|()| written.sync_all()) {
+        // Half a document is in the way of the next attempt.
+        let _ = std::fs::remove_file(file);
+        return Err(failed(error));
+    }
     site.out.result(
         &json!({"session": id, "file": file, "bytes": document.len()}),
         &format!("wrote session {id} to {}", file.display()),

@@ -1,0 +1,155 @@
+//! Another program changes the file's schema while a store has it open.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use agent_core::{
+    BindingQuery, BindingStore, ErrorKind, Expect, ReadEvents, SessionQuery, SessionState, SessionStore,
+    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome,
+};
+use agent_storage_sqlite::SqliteStore;
+use support::Site;
+
+const INDEXES: [&str; 8] = [
+    "sessions_by_workspace",
+    "sessions_by_state",
+    "sessions_by_creator",
+    "sessions_by_parent",
+    "sessions_by_due",
+    "labels_by_log",
+    "workspaces_by_access",
+    "bindings_by_workspace",
+];
+const VIEWS: [&str; 3] = ["v_sessions", "v_messages", "v_runs"];
+
+/// What is there of these indexes and views.
+fn derived(site: &Site) -> Vec<String> {
+    let conn = site.raw();
+    let mut query = conn
+        .prepare("SELECT name FROM sqlite_schema WHERE type IN ('index', 'view') AND sql IS NOT NULL ORDER BY name")
+        .unwrap();
+    let names = query.query_map([], |row| row.get(0)).unwrap();
+    names.collect::<rusqlite::Result<_>>().unwrap()
+}
+
+fn count(site: &Site, table: &str) -> i64 {
+    site.raw().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+/// A file that a newer version of the library, or another application, has made its own meanwhile is refused by name as
+/// it is when it is opened, and not written to; when it is as it was, the store goes on.
+#[tokio::test]
+async fn a_file_that_became_newer_takes_no_writes() {
+    for (change, kind, says, back) in [
+        ("PRAGMA user_version = 2", ErrorKind::Unsupported, "has schema 2", "PRAGMA user_version = 1"),
+        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 1"),
+        (
+            "PRAGMA application_id = 7",
+            ErrorKind::InvalidInput,
+            "another application",
+            "PRAGMA application_id = 0x41474E54",
+        ),
+    ] {
+        let site = Site::new();
+        let store = site.open().await;
+        let session = site.session(&store).await;
+        site.raw().execute_batch(change).unwrap();
+        let place = Workspace::new(site.effects.new_workspace_id(), "place", session.id, site.effects.now());
+        let device = "laptop".parse().unwrap();
+        for _ in 0..2 {
+            let errors = [
+                store.commit(site.said(&session, "too late")).await.expect_err("a commit"),
+                store.beat(session.id, session.epoch).await.expect_err("a beat"),
+                store.unbind(&device).await.expect_err("an unbinding"),
+                store.put(place.clone(), Expect::Absent).await.expect_err("a workspace"),
+                store.bind(&device, place.id, Expect::Absent).await.expect_err("a binding"),
+                store.rebuild().await.expect_err("a rebuild"),
+            ];
+            for error in errors {
+                assert_eq!(*error.kind(), kind, "{change}: {error}");
+                assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{change}: {error}");
+                let text = error.to_string();
+                assert!(text.contains(says) && text.contains(site.path().to_str().unwrap()), "{text}");
+            }
+        }
+        assert_eq!((count(&site, "events"), count(&site, "workspaces"), count(&site, "bindings")), (1, 0, 0));
+        site.raw().execute_batch(back).unwrap();
+        let session = site.say(&store, &session, "in time").await;
+        assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), session);
+    }
+}
+
+/// All lists that walk an index.
+async fn lists(store: &SqliteStore, workspace: WorkspaceId) -> agent_core::Result<usize> {
+    let queries = [
+        SessionQuery::new(),
+        SessionQuery::new().workspace(workspace),
+        SessionQuery::new().states([SessionState::Queued]),
+        SessionQuery::new().creator(agent_core::Actor::USER),
+        SessionQuery::new().parent("019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?),
+        SessionQuery::new().due(Timestamp::from_micros(1_881_151_400_000_000)),
+        SessionQuery::new().label("project", "apollo"),
+    ];
+    let mut found = 0;
+    for query in queries {
+        found += SessionStore::list(store, query).await?.items.len();
+    }
+    found += WorkspaceStore::list(store, WorkspaceQuery::new()).await?.items.len();
+    let mut query = BindingQuery::new();
+    query.workspace = Some(workspace);
+    found += BindingStore::list(store, query).await?.items.len();
+    Ok(found)
+}
+
+/// Indexes and views that another program drops while the store is open are made again: no list fails for it, and they
+/// are there after the next write.
+#[tokio::test]
+async fn a_dropped_index_is_made_again() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let mut session = site.say(&store, &session, "hello").await;
+    // One that somebody else made takes the place of none.
+    site.raw().execute_batch("CREATE INDEX others ON sessions (title)").unwrap();
+    let (all, found) = (derived(&site), lists(&store, session.workspace).await.unwrap());
+    assert_eq!((all.len(), found), (INDEXES.len() + VIEWS.len() + 1, 4));
+    for name in INDEXES.into_iter().chain(VIEWS) {
+        let drop = format!("DROP {} {name}", if VIEWS.contains(&name) { "VIEW" } else { "INDEX" });
+        site.raw().execute_batch(&drop).unwrap();
+        assert_eq!(lists(&store, session.workspace).await.unwrap(), found, "{drop}");
+        session = site.say(&store, &session, "on").await;
+        assert_eq!(derived(&site), all, "{drop}");
+        // The same, found when the file is opened.
+        site.raw().execute_batch(&drop).unwrap();
+        let other = site.open().await;
+        assert_eq!(lists(&other, session.workspace).await.unwrap(), found, "{drop}");
+        assert_eq!(derived(&site), all, "{drop}");
+    }
+    let drop = INDEXES.map(|name| format!("DROP INDEX {name}")).join("; ");
+    site.raw().execute_batch(&drop).unwrap();
+    // Only lists, and no write that somebody asked for.
+    assert_eq!(lists(&store, session.workspace).await.unwrap(), found);
+    assert_eq!(derived(&site), all);
+    let page = store.read(session.id, ReadEvents::last(3)).await.unwrap();
+    assert_eq!(page.events.len(), 3);
+    site.assert_is_whole();
+}
+
+/// A table that another program drops is named as damage, and no write goes on without it.
+#[tokio::test]
+async fn a_dropped_table_is_named() {
+    for table in ["logs", "events", "tombstones", "sessions", "labels", "beats", "workspaces", "bindings"] {
+        let site = Site::new();
+        let store = site.open().await;
+        let session = site.session(&store).await;
+        site.raw().execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        let error = store.commit(site.said(&session, "too late")).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{table}: {error}");
+        assert!(error.to_string().contains(&format!("table {table}")), "{error}");
+        drop(store);
+        let error = SqliteStore::open(site.path()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{table}: {error}");
+        assert!(error.to_string().contains(&format!("table {table}")), "{error}");
+    }
+}

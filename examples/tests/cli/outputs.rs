@@ -1,0 +1,225 @@
+//! Standard output that takes no more: a full disk, and a reader that is gone.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::process::{Command, Stdio};
+
+use crate::site::{Ran, Site};
+
+/// Each command that prints, by its words; `ID`, `FORK`, `WORKSPACE` and `FOLDER` stand for what the store has.
+const COMMANDS: &[&[&str]] = &[
+    &["workspace", "list"],
+    &["workspace", "create", "--name", "other"],
+    &["workspace", "show", "WORKSPACE"],
+    &["workspace", "set-main", "WORKSPACE", "FORK"],
+    &["workspace", "delete", "WORKSPACE", "--yes"],
+    &["workspace", "gc", "--max-age", "0", "--dry-run"],
+    &["session", "list"],
+    &["session", "show", "ID"],
+    &["session", "export", "ID"],
+    &["session", "export", "ID", "--output", "FOLDER/out.json"],
+    &["session", "import", "FOLDER/document.json"],
+    &["session", "fork", "ID"],
+    &["session", "salvage", "ID"],
+    &["session", "pin", "ID", "--why", "because"],
+    &["session", "unpin", "ID"],
+    &["session", "delete", "FORK"],
+    &["area", "list", "WORKSPACE", "memory"],
+    &["area", "get", "WORKSPACE", "memory", "notes/a.md"],
+    &["area", "put", "WORKSPACE", "memory", "b.md", "FOLDER/document.json"],
+    &["area", "import", "WORKSPACE", "FOLDER/areas"],
+    &["area", "delete", "WORKSPACE", "memory", "notes/a.md"],
+    &["device", "list"],
+    &["device", "bind", "phone", "WORKSPACE"],
+    &["device", "unbind", "laptop"],
+    &["config", "show", "--config", "FOLDER/host.toml"],
+    &["copy", "STORE", "sqlite:FOLDER/copy.db"],
+    &["backup", "FOLDER/backup.db"],
+    &["sweep", "--inactive", "0", "--dry-run"],
+    &["audit"],
+    &["verify"],
+    &["rebuild"],
+    &["completions", "bash"],
+    &["--help"],
+    &["--version"],
+    &["session", "--help"],
+];
+
+/// A store with a bit of everything, and what commands name of it.
+struct Stocked {
+    site: Site,
+    id: String,
+    fork: String,
+    workspace: String,
+    bytes: Vec<u8>,
+}
+
+impl Stocked {
+    fn new() -> Self {
+        let site = Site::new("sqlite");
+        let (id, workspace) = site.say("hello\nagain");
+        let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
+        let folder = site.path();
+        fs::create_dir_all(folder.join("areas/memory")).unwrap();
+        fs::write(folder.join("areas/memory/c.md"), "kept").unwrap();
+        fs::write(folder.join("host.toml"), "provider = 'claude'").unwrap();
+        let file = folder.join("areas/memory/c.md");
+        site.ok(&["area", "put", &workspace, "memory", "notes/a.md", file.to_str().unwrap()]);
+        fs::write(folder.join("document.json"), site.ok(&["session", "export", &id])).unwrap();
+        let bytes = fs::read(folder.join("data.db")).unwrap();
+        Self { site, id, fork, workspace, bytes }
+    }
+
+    /// A command on the store as it was, with this standard output.
+    fn run(&self, words: &[&str], json: bool, out: Stdio) -> Ran {
+        let folder = self.site.path();
+        fs::write(folder.join("data.db"), &self.bytes).unwrap();
+        for name in ["out.json", "copy.db", "backup.db"] {
+            let _ = fs::remove_file(folder.join(name));
+        }
+        let words: Vec<_> = words
+            .iter()
+            .map(|word| match *word {
+                "ID" => self.id.clone(),
+                "FORK" => self.fork.clone(),
+                "WORKSPACE" => self.workspace.clone(),
+                "STORE" => self.site.address(),
+                word => word.replace("FOLDER", folder.to_str().unwrap()),
+            })
+            .chain(json.then(|| "--json".to_owned()))
+            .collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let mut command = self.site.command(&words);
+        command.stdout(out).stderr(Stdio::piped()).output().unwrap().into()
+    }
+}
+
+fn full() -> Stdio {
+    OpenOptions::new().write(true).open("/dev/full").unwrap().into()
+}
+
+/// A pipe that nobody reads any more.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// The commands that the help of `words` names, and those below them.
+fn commands_below(words: &[String], found: &mut BTreeSet<Vec<String>>) {
+    let help = Command::new(env!("CARGO_BIN_EXE_chat")).args(words).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let Some((_, list)) = help.split_once("\nCommands:\n") else {
+        found.insert(words.to_vec());
+        return;
+    };
+    let names = list.lines().take_while(|line| !line.is_empty()).filter_map(|line| {
+        let name = line.strip_prefix("  ")?;
+        (!name.starts_with(' ')).then(|| name.split_whitespace().next().unwrap().to_owned())
+    });
+    for name in names.filter(|name| name != "help") {
+        commands_below(&[words, &[name]].concat(), found);
+    }
+}
+
+/// Output that does not reach its place is an error, of every command: exit code 1, and the reason on standard error. No
+/// command prints that is not tried here.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_is_cut_is_an_error() {
+    let mut there = BTreeSet::new();
+    commands_below(&[], &mut there);
+    assert!(there.len() > 25, "{there:?}");
+    for command in there {
+        let tried = COMMANDS
+            .iter()
+            .any(|words| words.iter().zip(&command).all(|(a, b)| a == b) && words.len() >= command.len());
+        assert!(tried, "{command:?} is not tried");
+    }
+    let site = Stocked::new();
+    let mut silent = Vec::new();
+    for words in COMMANDS {
+        for json in [false, true] {
+            let ran = site.run(words, json, full());
+            if ran.code != 1 || !ran.err.contains("standard output") || !ran.err.contains("No space left") {
+                silent.push(format!("{words:?}, json {json}: {ran:?}"));
+            }
+            assert!(!ran.err.contains("panicked"), "{words:?}: {ran:?}");
+        }
+    }
+    assert!(silent.is_empty(), "{} of {}: {silent:#?}", silent.len(), 2 * COMMANDS.len());
+}
+
+/// A reader that is gone, as `head` is when it has seen enough, is no error: nothing is said, and the exit code is that of
+/// the command.
+#[test]
+fn a_reader_that_is_gone_is_no_error() {
+    let site = Stocked::new();
+    for words in COMMANDS {
+        for json in [false, true] {
+            let ran = site.run(words, json, closed());
+            assert_eq!(ran.code, 0, "{words:?}: {ran:?}");
+            assert!(!ran.err.contains("chat:") && !ran.err.contains("error"), "{words:?}: {ran:?}");
+        }
+    }
+    let ran = site.run(&["session", "show", crate::site::NOBODY], false, closed());
+    assert_eq!(ran.code, 3, "{ran:?}");
+}
+
+/// Answers of a conversation that do not reach their place end it with an error; what was said is stored.
+#[cfg(target_os = "linux")]
+#[test]
+fn answers_that_are_cut_are_an_error() {
+    let site = Site::new("sqlite");
+    site.say("first");
+    fs::write(site.path().join("said"), "second\nthird\n").unwrap();
+    let talk = |out: Stdio| -> Ran {
+        let said = fs::File::open(site.path().join("said")).unwrap();
+        site.command(&[]).stdin(said).stdout(out).stderr(Stdio::piped()).output().unwrap().into()
+    };
+    let ran = talk(full());
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("standard output") && ran.err.contains("No space left"), "{ran:?}");
+    let ran = talk(closed());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!ran.err.contains("standard output"), "{ran:?}");
+    let list = site.json(&["session", "list"]);
+    let shown = site.ok(&["session", "show", list["items"][0]["id"].as_str().unwrap()]);
+    assert!(shown.contains("laptop: second") && shown.contains("agent: second"), "{shown}");
+}
+
+/// A command that fails and whose output is cut says both.
+#[cfg(target_os = "linux")]
+#[test]
+fn damage_and_cut_output_are_both_told() {
+    let mut site = Stocked::new();
+    let raw = rusqlite::Connection::open(site.site.path().join("data.db")).unwrap();
+    raw.execute_batch("UPDATE events SET json = replace(json, 'hello', 'hullo')").unwrap();
+    raw.close().unwrap();
+    site.bytes = fs::read(site.site.path().join("data.db")).unwrap();
+    let ran = site.run(&["verify"], false, full());
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("damaged") && ran.err.contains("standard output"), "{ran:?}");
+    assert_eq!(site.run(&["verify"], false, closed()).code, 5);
+}
+
+/// A file that is to be written and cannot be is not left by half: the same command works when there is room.
+#[test]
+fn an_export_that_fails_leaves_no_file() {
+    let site = Stocked::new();
+    let file = site.site.path().join("out.json");
+    let program = env!("CARGO_BIN_EXE_chat");
+    let id = &site.fork;
+    let (store, to) = (site.site.address(), file.display());
+    let long = site.site.typed(&[], &format!("{}\n", "x".repeat(200_000)));
+    assert_eq!(long.code, 0);
+    // The signal that comes with such a failure would kill the process; blocks of 512 bytes.
+    let limited = format!(
+        "trap '' XFSZ; ulimit -f 100; exec {program} session export {id} --store '{store}' --output '{to}'"
+    );
+    let ran: Ran = Command::new("sh").arg("-c").arg(limited).output().unwrap().into();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("cannot write"), "{ran:?}");
+    assert!(!file.exists(), "half a document is left");
+    site.site.ok(&["session", "export", id, "--output", file.to_str().unwrap()]);
+}
