@@ -386,6 +386,25 @@ async fn n15_people_read_sessions_messages_and_runs() {
     }
 }
 
+/// X05: a payload that SQLite cannot read spoils no other row of the views.
+#[tokio::test]
+async fn a_bad_payload_spoils_no_view() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let said = vec![NewEvent::user_message("one"), NewEvent::user_message("two")];
+    let said = Commit::seal(&site.effects, session.id, session.head).events(said);
+    store.commit(said).await.unwrap();
+    let conn = site.raw();
+    let deep = "[".repeat(5000) + &"]".repeat(5000);
+    for json in [deep.as_str(), "{\"data\":"] {
+        conn.execute("UPDATE events SET json = ? WHERE seq = 2", [json]).unwrap();
+        let texts = column(&conn, "SELECT coalesce(text, '?') FROM v_messages ORDER BY seq", 0, []);
+        assert_eq!(texts, ["?", "two"]);
+        column(&conn, "SELECT count(*) || '' FROM v_runs", 0, []);
+    }
+}
+
 /// X03: waiting ends soon after another process's commit too, which nobody tells of.
 #[tokio::test]
 async fn x03_waiting_ends_with_a_commit_through_another_handle() {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Effects, Error, ErrorKind, NewEvent, NewSession, RawJson, Seq, SessionId, SessionQuery,
-    SessionStoreExt, Storage, WorkspaceId,
+    Effects, Error, ErrorKind, NewEvent, NewSession, RawJson, Seq, SessionId, SessionQuery, SessionStoreExt,
+    Storage, WorkspaceId,
 };
 use common::{Dice, database, homes, storage};
 use futures::TryStreamExt;
@@ -30,7 +30,8 @@ const WRITERS: usize = 3;
 const MEMORY_KIB: u64 = 32 << 10;
 
 fn seconds() -> u64 {
-    std::env::var("AGENT_SOAK_SECONDS").map_or(10, |text| text.parse().expect("AGENT_SOAK_SECONDS is a number"))
+    std::env::var("AGENT_SOAK_SECONDS")
+        .map_or(10, |text| text.parse().expect("AGENT_SOAK_SECONDS is a number"))
 }
 
 fn note(text: &str) -> NewEvent {
@@ -174,9 +175,11 @@ fn meddle(home: &Path, victim: SessionId, ids: &[SessionId], dice: &mut Dice) ->
             2 => ("vacuum", "VACUUM".to_owned()),
             3 => {
                 let name = connection
-                    .query_row("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL", [], |row| {
-                        row.get::<_, String>(0)
-                    })
+                    .query_row(
+                        "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
+                        [],
+                        |row| row.get::<_, String>(0),
+                    )
                     .unwrap_or_default();
                 ("index dropped", format!("DROP INDEX IF EXISTS \"{name}\""))
             }
@@ -205,7 +208,12 @@ fn meddle(home: &Path, victim: SessionId, ids: &[SessionId], dice: &mut Dice) ->
         }
         2 => {
             for path in files_of(home, victim) {
-                drop(OpenOptions::new().append(true).open(&path).and_then(|mut file| file.write_all(b"{\"seq\":")));
+                drop(
+                    OpenOptions::new()
+                        .append(true)
+                        .open(&path)
+                        .and_then(|mut file| file.write_all(b"{\"seq\":")),
+                );
             }
             "victim damaged"
         }
@@ -270,7 +278,10 @@ async fn all_at_once() {
                 }
                 3 => {
                     let page = own.sessions.list(SessionQuery::new()).await;
-                    assert!(page.is_ok_and(|page| page.items.len() >= SESSIONS), "{kind}: the list lacks sessions");
+                    assert!(
+                        page.is_ok_and(|page| page.items.len() >= SESSIONS),
+                        "{kind}: the list lacks sessions"
+                    );
                     "list"
                 }
                 4 => meddle(&inside, victim, &ids, &mut dice),
@@ -319,13 +330,20 @@ async fn all_at_once() {
             }
         }
         let lost: Vec<_> = acked.iter().filter(|line| !found.contains_key(*line)).collect();
-        assert!(lost.is_empty(), "{kind}: {} of {} acknowledged are lost: {:?}", lost.len(), acked.len(), &lost[0]);
+        assert!(
+            lost.is_empty(),
+            "{kind}: {} of {} acknowledged are lost: {:?}",
+            lost.len(),
+            acked.len(),
+            &lost[0]
+        );
         let twice = found.iter().find(|(_, count)| **count > 1);
         assert_eq!(twice, None, "{kind}: an event is there twice");
         assert!(acked.len() as u64 > seconds(), "{kind}: hardly anything was written: {}", acked.len());
         // Every lock is free: each session can be written to.
         for id in &ids {
-            let written = tokio::time::timeout(Duration::from_secs(60), write(&store, &effects, *id, "end")).await;
+            let written =
+                tokio::time::timeout(Duration::from_secs(60), write(&store, &effects, *id, "end")).await;
             written.expect("a lock is held by nobody").unwrap();
         }
         store.close().await.unwrap();

@@ -75,6 +75,22 @@ impl Known {
         })
     }
 
+    /// Whether a text may hold a document, so that each place is to be asked.
+    pub(super) fn may_hold_documents(&self, text: &str) -> bool {
+        self.documents.iter().any(|document| document.key.as_deref().is_none_or(|key| text.contains(key)))
+    }
+
+    /// The document that begins this text, in whatever order and with whatever white space, and how long it is there.
+    pub(super) fn document(&self, text: &str) -> Option<(usize, &SecretName)> {
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        let value = values.next()?.ok()?;
+        let document = self.documents.iter().find(|document| document.value == value)?;
+        Some((values.byte_offset(), &document.name))
+    }
+}
+
+#[cfg(feature = "runtime")]
+impl Known {
     /// Where the text may end in the beginning of a form, so that what follows has to be awaited.
     pub(super) fn unfinished(&self, text: &str) -> usize {
         let longest = self.forms.keys().map(|form| form.len()).max().unwrap_or(0);
@@ -91,19 +107,6 @@ impl Known {
         // In the order of texts whatever begins with this one stands behind it, together.
         let bounds = (std::ops::Bound::Excluded(text), std::ops::Bound::Unbounded);
         self.forms.range::<str, _>(bounds).next().is_some_and(|(form, _)| form.starts_with(text))
-    }
-
-    /// Whether a text may hold a document, so that each place is to be asked.
-    pub(super) fn may_hold_documents(&self, text: &str) -> bool {
-        self.documents.iter().any(|document| document.key.as_deref().is_none_or(|key| text.contains(key)))
-    }
-
-    /// The document that begins this text, in whatever order and with whatever white space, and how long it is there.
-    pub(super) fn document(&self, text: &str) -> Option<(usize, &SecretName)> {
-        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-        let value = values.next()?.ok()?;
-        let document = self.documents.iter().find(|document| document.value == value)?;
-        Some((values.byte_offset(), &document.name))
     }
 }
 

@@ -40,9 +40,11 @@
 
 mod hide;
 mod known;
+#[cfg(feature = "runtime")]
 mod pieces;
 mod store;
 
+#[cfg(feature = "runtime")]
 pub(crate) use pieces::Pieces;
 
 use std::borrow::Cow;

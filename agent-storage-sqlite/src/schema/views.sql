@@ -1,4 +1,5 @@
--- For people with `sqlite3`; the library itself never reads them.
+-- For people with `sqlite3`; the library itself never reads them. What SQLite cannot read as JSON, since somebody damaged it
+-- or since it nests more than 1,000 levels deep, is NULL and spoils no other row.
 
 CREATE VIEW IF NOT EXISTS v_sessions AS
 SELECT tenant, workspace, id AS session, state, reason, title, head, creator, parent,
@@ -8,14 +9,14 @@ SELECT tenant, workspace, id AS session, state, reason, title, head, creator, pa
 FROM sessions;
 
 CREATE VIEW IF NOT EXISTS v_messages AS
-SELECT tenant, session, seq, json ->> '$.at' AS at, type, json ->> '$.actor' AS actor, json ->> '$.run' AS run,
-       json ->> '$.data.text' AS text
-FROM logs JOIN events USING (log)
+SELECT tenant, session, seq, sound ->> '$.at' AS at, type, sound ->> '$.actor' AS actor, sound ->> '$.run' AS run,
+       sound ->> '$.data.text' AS text
+FROM (SELECT log, seq, type, iif(json_valid(json), json, NULL) AS sound FROM events) JOIN logs USING (log)
 WHERE type IN ('user.message', 'agent.message', 'system.message');
 
 CREATE VIEW IF NOT EXISTS v_runs AS
-SELECT tenant, session, json ->> '$.run' AS run, min(seq) AS first, max(seq) AS last, count(*) AS events,
-       min(json ->> '$.at') AS began_at, max(json ->> '$.at') AS ended_at
-FROM logs JOIN events USING (log)
-WHERE json ->> '$.run' IS NOT NULL
-GROUP BY tenant, session, json ->> '$.run';
+SELECT tenant, session, sound ->> '$.run' AS run, min(seq) AS first, max(seq) AS last, count(*) AS events,
+       min(sound ->> '$.at') AS began_at, max(sound ->> '$.at') AS ended_at
+FROM (SELECT log, seq, iif(json_valid(json), json, NULL) AS sound FROM events) JOIN logs USING (log)
+WHERE sound ->> '$.run' IS NOT NULL
+GROUP BY tenant, session, sound ->> '$.run';

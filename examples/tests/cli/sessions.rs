@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
+use agent_core::{Effects, NewEvent, Patch, RawJson, SessionStoreExt};
 use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
@@ -86,4 +87,44 @@ fn f03_f07_export_and_import_from_the_command_line() {
     assert_eq!(empty.ok(&["session", "export", fork]), fs::read_to_string(&other).unwrap());
     here.fails(&["session", "fork", &main, "--at", "99"], 1, "cannot be forked at 99");
     here.fails(&["session", "export", NOBODY], 3, "does not exist");
+}
+
+/// X05: JSON that a common reader does not take, in a sound session, is shown as it is stored.
+#[tokio::test]
+async fn odd_json_is_shown_as_it_is() {
+    let deep = "[".repeat(90) + &"]".repeat(90);
+    let odd = [("half", "\"\\ud800\"".to_owned()), ("large", "1e999999999".to_owned()), ("deep", deep)];
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("hello");
+        let store = site.open().await;
+        let (id, effects) = (main.parse().unwrap(), Effects::default());
+        let mut now = store.sessions.load(id).await.unwrap();
+        for (name, json) in &odd {
+            let json = RawJson::parse(json).unwrap();
+            let event = NewEvent::agent_message("odd").with_extra(*name, json.clone());
+            now = store.sessions.append(&effects, id, now.head, vec![event]).await.unwrap().session;
+            let patch = Patch::new().metadata(*name, json);
+            now = store.sessions.update(&effects, id, now.head, patch).await.unwrap().session;
+        }
+        store.close().await.unwrap();
+        for args in [
+            vec!["session", "show", &main, "--turns", "5", "--json"],
+            vec!["session", "list", "--json"],
+            vec!["session", "fork", &main, "--json"],
+            vec!["workspace", "show", &workspace, "--json"],
+        ] {
+            let shown = site.ok(&args);
+            if args[1] != "list" && args[0] == "session" {
+                for (name, json) in &odd {
+                    assert!(
+                        shown.contains(&format!("\"{name}\":{json}")),
+                        "{kind}: {args:?}: {name}: {shown}"
+                    );
+                }
+            }
+        }
+        let exported = site.ok(&["session", "export", &main]);
+        assert!(odd.iter().all(|(_, json)| exported.contains(json.as_str())), "{kind}: {exported}");
+    }
 }

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use agent_core::Storage;
+use agent_storage_fs::FsStore;
+use agent_storage_sqlite::SqliteStore;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -47,6 +50,14 @@ impl Site {
         match self.kind {
             "files" => format!("files:{}/data?sync=off", self.path().display()),
             _ => format!("sqlite:{}/data.db?sync=off", self.path().display()),
+        }
+    }
+
+    /// The store, opened by the test itself.
+    pub(crate) async fn open(&self) -> Storage {
+        match self.kind {
+            "files" => FsStore::open(self.path().join("data")).await.unwrap().into(),
+            _ => SqliteStore::open(self.path().join("data.db")).await.unwrap().into(),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use agent_core::{Damaged, TenantId};
+use agent_core::{Damaged, RawFields, RawJson, TenantId};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::tenants::Chosen;
@@ -30,14 +31,15 @@ impl Out {
         Self { json: self.json, tenant: others, titled: chosen.is_all }
     }
 
-    /// JSON of what was found, in one line.
-    fn whole(&self, value: &Value) {
-        let mut value = value.clone();
-        if let (Some((tenant, others)), Some(fields)) = (&self.tenant, value.as_object_mut()) {
-            fields.insert("tenant".to_owned(), json!(tenant));
-            fields.insert("other_tenants".to_owned(), json!(others));
+    /// JSON of what was found, in one line. What the library stores is passed on as it is: no number or text in it is read.
+    fn whole(&self, value: &impl Serialize) {
+        let mut value = raw(value);
+        if let (Some((tenant, others)), Ok(mut fields)) = (&self.tenant, value.to::<RawFields>()) {
+            fields.insert("tenant", raw(tenant));
+            fields.insert("other_tenants", raw(others));
+            value = raw(&fields);
         }
-        put(&format!("{value}\n"));
+        put(&format!("{}\n", value.get()));
     }
 
     fn title(&self) {
@@ -51,7 +53,7 @@ impl Out {
     }
 
     /// A result: one line of JSON, or the text.
-    pub(crate) fn result(&self, value: &Value, text: &str) {
+    pub(crate) fn result(&self, value: &impl Serialize, text: &str) {
         if self.json {
             return self.whole(value);
         }
@@ -60,7 +62,7 @@ impl Out {
     }
 
     /// Rows under headings, or the whole as one JSON object.
-    pub(crate) fn table(&self, value: &Value, headings: &[&str], rows: &[Vec<String>]) {
+    pub(crate) fn table(&self, value: &impl Serialize, headings: &[&str], rows: &[Vec<String>]) {
         if self.json {
             return self.whole(value);
         }
@@ -85,7 +87,7 @@ impl Out {
     }
 
     /// Names and values, one a line; or the JSON object.
-    pub(crate) fn fields(&self, value: &Value, fields: &[(&str, String)]) {
+    pub(crate) fn fields(&self, value: &impl Serialize, fields: &[(&str, String)]) {
         if self.json {
             return self.whole(value);
         }
@@ -111,6 +113,11 @@ impl Out {
         };
         let _ = writeln!(io::stderr(), "{said}");
     }
+}
+
+/// The JSON of what is said here or was stored, which has one.
+pub(crate) fn raw(value: &impl Serialize) -> RawJson {
+    RawJson::of(value).unwrap_or_else(|_| RawJson::empty_object())
 }
 
 /// A line for a person.

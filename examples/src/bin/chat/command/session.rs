@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Cursor, Damaged, NewEvent, Patch, ReadEvents, Seq, Session, SessionId, SessionQuery, SessionState,
-    SessionStoreExt, SessionSummary, WorkspaceId,
+    Cursor, Damaged, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session, SessionId, SessionQuery,
+    SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::output::{damage, line, put};
+use super::output::{damage, line, put, raw};
 use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::screen::spoken;
@@ -63,6 +63,9 @@ pub(crate) enum Command {
     Import {
         /// The file; - is standard input
         file: PathBuf,
+        /// Complete sessions that it was made from, if an import was cut off; else what is there of others stays as it is
+        #[arg(long)]
+        with_ancestors: bool,
     },
     /// Make a session that goes on from another one's history
     Fork {
@@ -131,7 +134,7 @@ impl Command {
             }
             Self::Show { id, turns } => show(site, id, turns).await,
             Self::Export { id, output } => export(site, id, output.as_deref()).await,
-            Self::Import { file } => import(site, &file).await,
+            Self::Import { file, with_ancestors } => import(site, &file, with_ancestors).await,
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
                 site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
@@ -212,10 +215,8 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
         let mut whole = value(&session.to_json())?;
         let events =
             turns_page.events.iter().map(|event| value(&event.to_json())).collect::<Result<Vec<_>, _>>()?;
-        if let Some(fields) = whole.as_object_mut() {
-            fields.insert("turns".to_owned(), Value::Array(events));
-            fields.insert("damaged".to_owned(), damage(&turns_page.damaged));
-        }
+        whole.insert("turns", raw(&events));
+        whole.insert("damaged", raw(&damage(&turns_page.damaged)));
         site.out.result(&whole, "");
         return named(site, &turns_page.damaged);
     }
@@ -276,7 +277,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
     Ok(())
 }
 
-async fn import(site: &Site<'_>, file: &Path) -> Result<(), Failure> {
+async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
         std::io::stdin().lock().read_to_string(&mut text).map(drop)
@@ -287,7 +288,11 @@ async fn import(site: &Site<'_>, file: &Path) -> Result<(), Failure> {
         let code = if error.kind() == std::io::ErrorKind::NotFound { 3 } else { 1 };
         Failure::new(code, "failed", format!("cannot read {}: {error}", file.display()))
     })?;
-    let session = Manifest::parse(&text)?.import(&*site.storage.sessions).await?;
+    let (document, sessions) = (Manifest::parse(&text)?, &*site.storage.sessions);
+    let session = match with_ancestors {
+        true => document.import_with_ancestors(sessions).await?,
+        false => document.import(sessions).await?,
+    };
     site.out.result(&value(&session.to_json())?, &session.id.to_string());
     Ok(())
 }
@@ -335,7 +340,7 @@ pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure>
     }
 }
 
-/// JSON text as a value.
-fn value(json: &str) -> Result<Value, Failure> {
-    serde_json::from_str(json).map_err(|error| Failure::new(1, "failed", error.to_string()))
+/// JSON of the library, field by field.
+fn value(json: &str) -> Result<RawFields, Failure> {
+    Ok(RawJson::parse(json)?.to()?)
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use agent_core::{
-    BindingQuery, Cursor, ErrorKind, GcPolicy, NewWorkspace, SessionId, SessionQuery, Workspace, WorkspaceId,
-    WorkspaceQuery,
+    BindingQuery, Cursor, ErrorKind, GcPolicy, NewWorkspace, RawFields, RawJson, SessionId, SessionQuery,
+    Workspace, WorkspaceId, WorkspaceQuery,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::output::damage;
+use super::output::{damage, raw};
 use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::offline::OfflineModel;
@@ -181,12 +181,10 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
     let messages = main.map_or(0, |main| main.counts.messages());
     let has_config = site.storage.workspaces.load_config(id).await?.is_some();
     let mut whole = value(&workspace)?;
-    if let Some(fields) = whole.as_object_mut() {
-        fields.insert("devices".to_owned(), json!(devices));
-        fields.insert("sessions".to_owned(), json!(sessions));
-        fields.insert("messages".to_owned(), json!(messages));
-        fields.insert("has_config".to_owned(), json!(has_config));
-    }
+    whole.insert("devices", raw(&devices));
+    whole.insert("sessions", raw(&sessions));
+    whole.insert("messages", raw(&messages));
+    whole.insert("has_config", raw(&has_config));
     site.out.fields(
         &whole,
         &[
@@ -245,6 +243,6 @@ fn kept_value(id: &impl ToString, by: &agent_core::Protection) -> Value {
 }
 
 /// A record as JSON.
-fn value(workspace: &Workspace) -> Result<Value, Failure> {
-    serde_json::from_str(&workspace.to_json()).map_err(|error| Failure::new(1, "failed", error.to_string()))
+fn value(workspace: &Workspace) -> Result<RawFields, Failure> {
+    Ok(RawJson::parse(&workspace.to_json())?.to()?)
 }
