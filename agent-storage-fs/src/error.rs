@@ -73,6 +73,28 @@ pub(crate) fn newer(path: &Path, format: i64) -> Error {
     )
 }
 
+/// The error for a folder that was there, and is not.
+pub(crate) fn vanished(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the folder {} was moved or removed while the store was open; put it back and try again, or open the store anew",
+            path.display()
+        ),
+    )
+}
+
+/// The error for what another took the place of while it was changed.
+pub(crate) fn replaced(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{} was moved or replaced by somebody while it was changed, and nothing was written; try again",
+            path.display()
+        ),
+    )
+}
+
 /// The error for an object whose durability an earlier failure left in doubt.
 pub(crate) fn poisoned(what: &str) -> Error {
     Error::new(

@@ -39,10 +39,17 @@ pub struct Stat {
     pub len: u64,
     /// When it was last written, in nanoseconds since 1970; zero where the system does not say.
     pub modified: i128,
-    /// Tells it from another file of the same name; zero where the system does not say.
+    /// Tells it from another file of the same name.
+    pub id: FileId,
+}
+
+/// What tells a file, or a folder, from every other that there is at the same time, whatever their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileId {
+    /// The file system; zero if the system does not say.
+    pub device: u64,
+    /// Its number there; zero if the system does not say.
     pub inode: u64,
-    /// How many names it has. Zero says that it was replaced or removed while open.
-    pub links: u64,
 }
 
 /// Operations on names. Paths are absolute.
@@ -53,6 +60,14 @@ pub trait Io: Debug + Send + Sync + 'static {
     ///
     /// Those of the system.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
+
+    /// Opens what stands for a folder in locks: the folder itself, which nobody can remove while there is something in it.
+    /// If the system locks no folders it is the file `lock` in it, which is made.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>>;
 
     /// What stands under a name; links are followed.
     ///
@@ -184,6 +199,16 @@ impl Io for RealIo {
         Ok(Box::new(RealFile(options.open(path)?)))
     }
 
+    #[cfg(unix)]
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        Ok(Box::new(RealFile(File::open(folder)?)))
+    }
+
+    #[cfg(not(unix))]
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        self.open(&folder.join(crate::layout::LOCK), OpenMode::Create)
+    }
+
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         fs::metadata(path).map(|metadata| stat(&metadata))
     }
@@ -300,8 +325,7 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
-        inode: metadata.ino(),
-        links: metadata.nlink(),
+        id: FileId { device: metadata.dev(), inode: metadata.ino() },
     }
 }
 
@@ -312,8 +336,20 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: modified.map_or(0, |at| i128::try_from(at.as_nanos()).unwrap_or(0)),
-        inode: 0,
-        links: 1,
+        id: FileId::default(),
+    }
+}
+
+/// What stands under a name, if it is still the file or folder that was opened as `id`; `None` if nothing, or another,
+/// has the name now.
+pub(crate) fn still_ours(io: &dyn Io, id: FileId, path: &Path) -> io::Result<Option<Stat>> {
+    match io.stat(path) {
+        Ok(stat) => Ok((stat.id == id).then_some(stat)),
+        // A file may stand where a folder above it was.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn all(tenant: &Tenant) -> Result<Vec<(WorkspaceId, SessionId)>> {
 
 /// The workspaces that have a folder.
 pub(crate) fn workspaces(tenant: &Tenant) -> Result<Vec<WorkspaceId>> {
-    let names = tenant.env.list(&tenant.layout.workspaces())?;
+    let names = tenant.list_workspaces()?;
     Ok(names.iter().filter(|(_, kind)| *kind != Kind::File).filter_map(|(name, _)| id_of(name)).collect())
 }
 

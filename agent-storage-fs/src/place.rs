@@ -31,7 +31,7 @@ pub(crate) fn pointed(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>>
 
 /// Looks through all workspaces.
 pub(crate) fn search(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
-    for (name, kind) in tenant.env.list(&tenant.layout.workspaces())? {
+    for (name, kind) in tenant.list_workspaces()? {
         let Some(workspace) = id_of::<WorkspaceId>(&name).filter(|_| kind != Kind::File) else { continue };
         let folder = tenant.layout.session(workspace, id);
         if is_folder(tenant, &folder)? {

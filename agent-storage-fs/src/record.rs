@@ -10,6 +10,7 @@ use crate::env::Env;
 use crate::error::{corrupt, failed, newer};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
+use crate::lock::Locked;
 use crate::log::{Backward, Forward, frame, unframe};
 
 /// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
@@ -239,10 +240,10 @@ struct TombstoneIn {
 }
 
 /// Keeps the record of a deleted session for good, before its log is cut.
-pub(crate) fn write_tombstone(env: &Env, folder: &Path, record: &Session) -> Result<()> {
-    let path = folder.join(layout::TOMBSTONE);
+pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, record: &Session) -> Result<()> {
+    let path = folder.path.join(layout::TOMBSTONE);
     let json = to_json(&path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
-    env.replace(&path, &json)
+    env.replace(folder, &path, &json)
 }
 
 fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {

@@ -78,7 +78,10 @@ impl FsStore {
         let env = Arc::new(Env::new(config));
         let looked = env.clone();
         let there = working(&env.open, move || match looked.io.stat(&looked.root) {
-            Ok(stat) if stat.kind == Kind::Folder => holds_store(&looked),
+            Ok(stat) if stat.kind == Kind::Folder => {
+                looked.saw(&looked.root);
+                holds_store(&looked)
+            }
             Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed("use the folder", &looked.root, error)),
@@ -535,6 +538,7 @@ fn holds_store(env: &Env) -> Result<bool> {
 
 fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
     let mut found = Vec::new();
+    env.check_seen(&[&env.root])?;
     let mut folders: Vec<TenantId> = env
         .list(&Layout::tenants(&env.root))?
         .iter()

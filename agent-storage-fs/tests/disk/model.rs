@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, Stat};
+use agent_storage_fs::io::{FileId, Io, IoFile, Kind, OpenMode, Stat};
 
 use crate::fault::{Call, Fault, Fired};
 
@@ -394,13 +394,8 @@ impl State {
             Node::File(data) => (Kind::File, data.len() as u64),
             Node::Folder(_) => (Kind::Folder, 0),
         };
-        let named = |other: &Node| match other {
-            Node::Folder(names) => names.values().filter(|named| **named == node).count(),
-            Node::File(_) => 0,
-        };
-        let links = self.tree.0.values().map(named).sum::<usize>() as u64;
         let modified = self.written.get(&node).copied().unwrap_or_default();
-        Stat { kind, len, modified, inode: node, links }
+        Stat { kind, len, modified, id: FileId { device: 0, inode: node } }
     }
 
     fn sync(&mut self, node: u64, fault: Option<Fault>) -> io::Result<()> {
@@ -452,6 +447,10 @@ impl Io for Disk {
         let handle = state.handles;
         drop(state);
         Ok(Box::new(DiskFile { disk: self.clone(), path: path.to_owned(), node, handle }))
+    }
+
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        self.open(folder, OpenMode::Read)
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
