@@ -11,7 +11,7 @@ use agent_core::{
 
 use crate::env::{Env, held, parent};
 use crate::error::{corrupt, failed, poisoned};
-use crate::io::OpenMode;
+use crate::io::{OpenMode, is_no_file};
 use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt, Locked};
 use crate::log::Backward;
@@ -60,7 +60,10 @@ fn delete_locked(
             ));
         }
         Ok(Some(loaded)) => Some(loaded.record),
-        Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+        // A session that was deleted before and of which the log is damaged has its tombstone.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            record::read_tombstone(env, folder, id).ok().flatten()
+        }
         Err(error) => return Err(error),
     };
     let workspace = parent(parent(folder)).file_name().and_then(id_of::<WorkspaceId>);
@@ -81,7 +84,7 @@ fn delete_locked(
 fn last_event(env: &Env, log: &Path) -> Result<Seq> {
     let file = match env.io.open(log, OpenMode::Read) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Seq::ZERO),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => return Ok(Seq::ZERO),
         Err(error) => return Err(failed("open", log, error)),
     };
     let len = file.stat().map_err(|e| failed("look at", log, e))?.len;
@@ -95,11 +98,15 @@ fn last_event(env: &Env, log: &Path) -> Result<Seq> {
 }
 
 /// Puts a copy of the log in its place, byte for byte: by another file other handles know that what they remember of the
-/// session is no longer so. A log that is missing becomes an empty one.
+/// session is no longer so. A log that is missing becomes an empty one; so does what is no file, which is kept aside.
 fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
     let old = match env.io.open(log, OpenMode::Read) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if is_no_file(&error) => {
+            keep_aside(env, folder, log, layout::LOG_DAMAGED)?;
+            None
+        }
         Err(error) => return Err(failed("open", log, error)),
     };
     let (temp, new) = env.create_temp(log)?;
@@ -117,11 +124,16 @@ fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
 /// Moves a tombstone that cannot be read aside.
 fn keep_tombstone(env: &Env, folder: Locked<'_>) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
-    if !env.has_file(&path)? {
-        return Ok(());
+    match env.kind(&path)? {
+        Some(_) => keep_aside(env, folder, &path, layout::TOMBSTONE_DAMAGED),
+        None => Ok(()),
     }
-    let kept = folder.path.join(format!("{}{:016x}", layout::TOMBSTONE_DAMAGED, env.effects.random_u64()));
+}
+
+/// Moves what cannot be read out of the way, under a name that begins with `prefix`.
+fn keep_aside(env: &Env, folder: Locked<'_>, path: &Path, prefix: &str) -> Result<()> {
+    let kept = folder.path.join(format!("{prefix}{:016x}", env.effects.random_u64()));
     folder.check(env)?;
-    env.io.rename(&path, &kept).map_err(|e| failed("keep aside", &path, e))?;
+    env.io.rename(path, &kept).map_err(|e| failed("keep aside", path, e))?;
     env.sync_name(&kept)
 }

@@ -10,7 +10,7 @@ use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
-use crate::io::{FileId, Io, IoFile, Kind, OpenMode, read_full, write_full};
+use crate::io::{FileId, Io, IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
 use crate::lock::Locked;
 use crate::{layout, lock};
 
@@ -219,11 +219,35 @@ impl Env {
 
     /// Whether a file is there. Something else of that name is an error.
     pub(crate) fn has_file(&self, path: &Path) -> Result<bool> {
+        match self.kind(path)? {
+            Some(Kind::File) => Ok(true),
+            Some(kind) => Err(failed("read", path, not_a_file(kind))),
+            None => Ok(false),
+        }
+    }
+
+    /// What stands under a name, if anything does.
+    pub(crate) fn kind(&self, path: &Path) -> Result<Option<Kind>> {
         match self.io.stat(path) {
-            Ok(stat) if stat.kind == Kind::File => Ok(true),
-            Ok(_) => Err(failed("read", path, io::ErrorKind::IsADirectory.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(stat) => Ok(Some(stat.kind)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("look at", path, error)),
+        }
+    }
+
+    /// Removes something with all that is in it; no link is followed. No error if it is not there.
+    pub(crate) fn remove_tree(&self, path: &Path, kind: Kind) -> Result<()> {
+        let removed = if kind == Kind::Folder {
+            for (name, kind) in self.list(path)? {
+                self.remove_tree(&path.join(name), kind)?;
+            }
+            self.io.remove_dir(path)
+        } else {
+            self.io.remove_file(path)
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, error)),
+            _ => Ok(()),
         }
     }
 
@@ -248,9 +272,6 @@ impl Env {
             Err(error) => return Err(failed("open", path, error)),
         };
         let stat = file.stat().map_err(|e| failed("look at", path, e))?;
-        if stat.kind != Kind::File {
-            return Err(failed("read", path, io::ErrorKind::IsADirectory.into()));
-        }
         if stat.len > MOST {
             return Err(corrupt(path, &format!("has {} bytes, far more than belong there", stat.len)));
         }

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use agent_core::{Error, ErrorKind, WriteOutcome};
 
+use crate::io::is_no_file;
+
 /// The error for an operation that the system refused: `cannot <doing> <path>: <what to do>`.
 pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
     let (kind, remedy) = judge(&source);
@@ -18,6 +20,12 @@ pub(crate) fn in_doubt(doing: &str, path: &Path, source: io::Error) -> Error {
 
 fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Is;
+    if is_no_file(error) && error.kind() != Is::IsADirectory {
+        return (
+            ErrorKind::Corrupt,
+            "something that is no file (a link, a pipe, a socket, a device) stands where a file should be; move it away, nothing was changed",
+        );
+    }
     match error.kind() {
         Is::NotFound => {
             (ErrorKind::Unavailable, "it vanished while in use; look whether somebody moves files")
@@ -106,6 +114,7 @@ pub(crate) fn poisoned(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::{Kind, not_a_file};
 
     /// X01: whatever the system says comes out as a kind, and with what to do.
     #[test]
@@ -129,6 +138,11 @@ mod tests {
             assert_eq!(*error.kind(), kind, "{said:?}");
             assert!(error.to_string().contains(remedy), "{said:?}: {error}");
             assert!(error.to_string().contains("cannot open /store/lock: "), "{error}");
+        }
+        for (kind, said) in [(Kind::Other, "a link, a pipe"), (Kind::Folder, "a folder stands")] {
+            let error = failed("open", Path::new("/store/lock"), not_a_file(kind));
+            assert_eq!(*error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains(said), "{error}");
         }
         for errno in [23, 24] {
             let error = failed("open", Path::new("/store/lock"), io::Error::from_raw_os_error(errno));

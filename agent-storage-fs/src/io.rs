@@ -1,10 +1,13 @@
 //! The seam: every file operation of this crate goes through [`Io`], so that a test can count, fail or cut each.
 
 use std::ffi::OsString;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
+
+#[cfg(unix)]
+use rustix::fs::OFlags;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +57,12 @@ pub struct FileId {
 
 /// Operations on names. Paths are absolute.
 pub trait Io: Debug + Send + Sync + 'static {
-    /// Opens a file. A file that is made is readable and writable for its owner only.
+    /// Opens a file, and only that: of a link, a pipe, a socket or a device nothing is followed, waited for or read. A file
+    /// that is made is readable and writable for its owner only.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Those of the system; `IsADirectory`, and [`NotAFile`] for what is neither file nor folder.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
 
     /// Opens what stands for a folder in locks: the folder itself, which nobody can remove while there is something in it.
@@ -69,7 +73,7 @@ pub trait Io: Debug + Send + Sync + 'static {
     /// Those of the system.
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>>;
 
-    /// What stands under a name; links are followed.
+    /// What stands under a name. A link to a folder is that folder; any other link is [`Kind::Other`].
     ///
     /// # Errors
     ///
@@ -195,13 +199,27 @@ impl Io for RealIo {
             OpenMode::CreateNew => drop(options.write(true).create_new(true)),
         }
         #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Box::new(RealFile(options.open(path)?)))
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(0o600).custom_flags(flags(OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY));
+        }
+        let file = options.open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists | io::ErrorKind::PermissionDenied => error,
+            // What the system says of links and sockets differs.
+            _ => match fs::symlink_metadata(path).map(|metadata| kind_of(metadata.file_type())) {
+                Ok(kind) if kind != Kind::File => not_a_file(kind),
+                _ => error,
+            },
+        })?;
+        match kind_of(file.metadata()?.file_type()) {
+            Kind::File => Ok(Box::new(RealFile(file))),
+            kind => Err(not_a_file(kind)),
+        }
     }
 
     #[cfg(unix)]
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
-        Ok(Box::new(RealFile(File::open(folder)?)))
+        Ok(Box::new(RealFile(open_folder(folder)?)))
     }
 
     #[cfg(not(unix))]
@@ -210,7 +228,14 @@ impl Io for RealIo {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        fs::metadata(path).map(|metadata| stat(&metadata))
+        let metadata = fs::symlink_metadata(path)?;
+        if metadata.is_symlink()
+            && let Ok(target) = fs::metadata(path)
+            && target.is_dir()
+        {
+            return Ok(stat(&target));
+        }
+        Ok(stat(&metadata))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
@@ -249,7 +274,7 @@ impl Io for RealIo {
 
     #[cfg(unix)]
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        open_folder(path)?.sync_all()
     }
 
     /// Other systems have no such call; names are as durable as their file system makes them.
@@ -306,6 +331,42 @@ impl IoFile for RealFile {
     fn unlock(&self) -> io::Result<()> {
         self.0.unlock()
     }
+}
+
+#[cfg(unix)]
+fn flags(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
+}
+
+#[cfg(unix)]
+fn open_folder(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().read(true).custom_flags(flags(OFlags::DIRECTORY | OFlags::NONBLOCK)).open(path)
+}
+
+/// Something that is neither file nor folder stands where a file should be.
+#[derive(Clone, Copy, Debug)]
+pub struct NotAFile;
+
+impl fmt::Display for NotAFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a link, a pipe, a socket or a device stands where a file should be")
+    }
+}
+
+impl std::error::Error for NotAFile {}
+
+/// The error for something that is no file.
+pub(crate) fn not_a_file(kind: Kind) -> io::Error {
+    match kind {
+        Kind::Folder => io::ErrorKind::IsADirectory.into(),
+        Kind::File | Kind::Other => io::Error::other(NotAFile),
+    }
+}
+
+/// Whether the error says that something is no file.
+pub(crate) fn is_no_file(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::IsADirectory || error.get_ref().is_some_and(|inner| inner.is::<NotAFile>())
 }
 
 fn kind_of(kind: fs::FileType) -> Kind {

@@ -7,6 +7,8 @@ use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
 pub(crate) const TOMBSTONE: &str = "tombstone.json";
+/// What stood in the place of a log and is no file, kept when an empty log took its place.
+pub(crate) const LOG_DAMAGED: &str = "events.damaged-";
 /// A tombstone that could not be read, kept when another took its place.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
 /// The lock of a folder on systems that lock no folders.

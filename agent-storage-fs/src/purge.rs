@@ -7,7 +7,7 @@ use agent_core::{Purge, Purged, Result, WriteOutcome};
 
 use crate::env::Env;
 use crate::error::failed;
-use crate::io::{IoFile, OpenMode, read_full, write_full};
+use crate::io::{IoFile, Kind, OpenMode, read_full, write_full};
 use crate::lock::{Attempt, Locked};
 use crate::log::Forward;
 use crate::record::write_tombstone;
@@ -116,15 +116,20 @@ pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Res
 
 /// Removes everything else that was made of the log.
 fn sweep(env: &Env, folder: &Path) -> Result<()> {
-    for (name, _) in env.list(folder)? {
+    for (name, kind) in env.list(folder)? {
         let Some(name) = name.to_str() else { continue };
         let derived = [layout::SNAPSHOT, layout::SUSPECT].contains(&name)
             || name.starts_with(layout::LEASE_PREFIX)
             || name.starts_with(layout::TAIL_PREFIX)
             || name.starts_with(layout::TOMBSTONE_DAMAGED)
+            || name.starts_with(layout::LOG_DAMAGED)
             || name.contains(layout::NEW);
         if derived {
-            env.remove(&folder.join(name))?;
+            let path = folder.join(name);
+            match kind {
+                Kind::Folder => env.remove_tree(&path, kind).and_then(|()| env.sync_name(&path))?,
+                _ => env.remove(&path)?,
+            }
         }
     }
     Ok(())

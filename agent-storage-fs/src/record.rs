@@ -157,9 +157,6 @@ pub(crate) fn load(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Loa
 pub(crate) fn load_open(env: &Env, folder: &Path, id: SessionId, file: &dyn IoFile) -> Result<Loaded> {
     let log = folder.join(layout::LOG);
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
-    if stat.kind != Kind::File {
-        return Err(failed("read", &log, io::ErrorKind::IsADirectory.into()));
-    }
     if let Some(record) = read_tombstone(env, folder, id)? {
         return Ok(Loaded { record, end: stat.len, stat, snapshot: 0, bad: None, purged: true });
     }
@@ -246,7 +243,7 @@ pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, record: &Session) -
     env.replace(folder, &path, &json)
 }
 
-fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
+pub(crate) fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
     let path = folder.join(layout::TOMBSTONE);
     let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
     let damaged = || corrupt(&path, "is damaged");

@@ -7,7 +7,7 @@ use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutco
 
 use crate::env::{Env, parent};
 use crate::error::{corrupt, failed, in_doubt};
-use crate::io::{FileId, IoFile, OpenMode, Stat, read_full, still_ours, write_full};
+use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
 use crate::lock::Locked;
 use crate::log;
@@ -258,9 +258,8 @@ impl Open {
     /// Where a failed write left the marker: the log is read anew, synced by a new descriptor, and only then trusted.
     fn honour_suspicion(&mut self) -> Result<()> {
         let marker = self.folder.join(layout::SUSPECT);
-        if !self.env.has_file(&marker)? {
-            return Ok(());
-        }
+        // Whatever has that name is the marker.
+        let Some(kind) = self.env.kind(&marker)? else { return Ok(()) };
         self.state = None;
         let path = self.log_path();
         let log = self.env.io.open(&path, OpenMode::Write).map_err(|e| open_failed(&path, e))?;
@@ -270,6 +269,11 @@ impl Open {
         }
         self.env.sync_file(&*log).map_err(|e| failed("make durable", &path, e))?;
         self.log = log;
+        if kind == Kind::Folder {
+            // It was honoured; whoever looks at the log anew does so again.
+            tracing::warn!(path = %marker.display(), "a folder stands for the mark on a doubtful log; move it away");
+            return Ok(());
+        }
         self.env.remove(&marker)
     }
 

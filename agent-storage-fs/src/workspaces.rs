@@ -190,20 +190,31 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     let folder = tenant.layout.workspace(id);
     let marker = folder.join(layout::DELETED);
     let record = folder.join(layout::RECORD);
-    // A record that cannot be read can be deleted all the same.
-    let exists = || Ok::<_, Error>((env.has_file(&marker)?, env.has_file(&record)?));
-    if exists()? == (false, false) {
+    // What cannot be read can be deleted all the same, and so can what is no file.
+    let exists = || Ok::<_, Error>((env.kind(&marker)?, env.kind(&record)?));
+    if exists()? == (None, None) {
         return Err(not_found(tenant, id));
     }
     under(tenant, &folder, |locked| {
         match exists()? {
             // Whoever made it may have died before it was durable, and what follows must not be so first.
-            (true, _) => env.sync_name(&marker)?,
-            (false, true) => env.replace(locked, &marker, b"")?,
-            (false, false) => return Err(not_found(tenant, id)),
+            (Some(Kind::File), _) => env.sync_name(&marker)?,
+            (Some(odd), _) => {
+                env.remove_tree(&marker, odd)?;
+                env.replace(locked, &marker, b"")?;
+            }
+            (None, Some(_)) => env.replace(locked, &marker, b"")?,
+            (None, None) => return Err(not_found(tenant, id)),
         }
         // From here on it is deleted; what follows can be repeated.
-        let cleaned = env.remove(&record).and_then(|()| clean(env, &folder));
+        let gone = match env.kind(&record) {
+            Ok(Some(Kind::Folder)) => {
+                env.remove_tree(&record, Kind::Folder).and_then(|()| env.sync_name(&record))
+            }
+            Ok(_) => env.remove(&record),
+            Err(error) => Err(error),
+        };
+        let cleaned = gone.and_then(|()| clean(env, &folder));
         cleaned.map_err(|error| error.with_outcome(agent_core::WriteOutcome::Unknown))?;
         Ok(Attempt::Done(()))
     })
@@ -214,25 +225,10 @@ fn clean(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
         let keep = [layout::DELETED, layout::LOCK, layout::SESSIONS];
         if !keep.iter().any(|kept| name == *kept) {
-            remove_all(env, &folder.join(name), kind)?;
+            env.remove_tree(&folder.join(name), kind)?;
         }
     }
     env.sync_dir(folder).map_err(|e| failed("make durable", folder, e))
-}
-
-fn remove_all(env: &Env, path: &Path, kind: Kind) -> Result<()> {
-    let removed = if kind == Kind::Folder {
-        for (name, kind) in env.list(path)? {
-            remove_all(env, &path.join(name), kind)?;
-        }
-        env.io.remove_dir(path)
-    } else {
-        env.io.remove_file(path)
-    };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, error)),
-        _ => Ok(()),
-    }
 }
 
 // --- configuration ---------------------------------------------------------------------------------------------------

@@ -417,6 +417,15 @@ impl State {
     }
 }
 
+impl Disk {
+    /// An open file or folder.
+    fn handle(&self, mut state: MutexGuard<'_, State>, path: &Path, node: u64) -> Box<dyn IoFile> {
+        state.handles += 1;
+        let handle = state.handles;
+        Box::new(DiskFile { disk: self.clone(), path: path.to_owned(), node, handle })
+    }
+}
+
 impl Io for Disk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>> {
         let name = if matches!(mode, OpenMode::Read | OpenMode::Write) { "open" } else { "create" };
@@ -437,20 +446,23 @@ impl Io for Disk {
             }
             (Err(error), _) => return Err(error),
         };
-        if mode != OpenMode::Read && matches!(state.tree.0[&node], Node::Folder(_)) {
+        if matches!(state.tree.0[&node], Node::Folder(_)) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if let Some(Fault::DoneButFails(errno)) = fault {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        state.handles += 1;
-        let handle = state.handles;
-        drop(state);
-        Ok(Box::new(DiskFile { disk: self.clone(), path: path.to_owned(), node, handle }))
+        Ok(self.handle(state, path, node))
     }
 
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
-        self.open(folder, OpenMode::Read)
+        let (state, fault) = self.call("open", folder);
+        if let Some(Fault::Fails(errno) | Fault::DoneButFails(errno)) = fault {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let node = state.tree.find(folder)?;
+        state.tree.folder(node)?;
+        Ok(self.handle(state, folder, node))
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
