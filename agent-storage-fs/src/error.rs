@@ -36,9 +36,10 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
         Is::ReadOnlyFilesystem => {
             (ErrorKind::Denied, "the file system is read-only; mount it writable, or use another directory")
         }
-        Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => {
-            (ErrorKind::Full, "no space or no quota is left; make room, then try again")
-        }
+        Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => (
+            ErrorKind::Full,
+            "no space or no quota is left, or files may not be so large (`ulimit -f`); make room, then try again",
+        ),
         Is::NotADirectory => {
             (ErrorKind::Corrupt, "a file stands where a folder should be; move it away, nothing was changed")
         }

@@ -8,6 +8,8 @@ use std::path::Path;
 
 #[cfg(unix)]
 use rustix::fs::OFlags;
+#[cfg(unix)]
+use rustix::process::{Resource, getrlimit};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,6 +306,11 @@ impl IoFile for RealFile {
 
     #[cfg(unix)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        // Not left to the system, which ends the process by a signal unless that is ignored.
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| offset.saturating_add(bytes.len() as u64) > limit) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         std::os::unix::fs::FileExt::write_at(&self.0, bytes, offset)
     }
 
