@@ -373,7 +373,8 @@ pub(crate) fn not_a_file(kind: Kind) -> io::Error {
 
 /// Whether the error says that something is no file.
 pub(crate) fn is_no_file(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::IsADirectory || error.get_ref().is_some_and(|inner| inner.is::<NotAFile>())
+    error.kind() == io::ErrorKind::IsADirectory
+        || error.get_ref().and_then(|inner| inner.downcast_ref::<NotAFile>()).is_some()
 }
 
 fn kind_of(kind: fs::FileType) -> Kind {

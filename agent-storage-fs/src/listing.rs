@@ -67,9 +67,9 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
 }
 
 /// All sessions that have a folder, each with the workspace that it lies in.
-/// What cannot be looked into is named.
-pub(crate) fn all(tenant: &Tenant) -> Result<(Vec<(WorkspaceId, SessionId)>, Vec<Damaged>)> {
-    let (mut all, mut damaged) = (Vec::new(), Vec::new());
+/// What cannot be looked into is added to `damaged`.
+pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(WorkspaceId, SessionId)>> {
+    let mut all = Vec::new();
     for workspace in workspaces(tenant)? {
         let folder = tenant.layout.sessions(workspace);
         match tenant.env.list(&folder) {
@@ -82,7 +82,7 @@ pub(crate) fn all(tenant: &Tenant) -> Result<(Vec<(WorkspaceId, SessionId)>, Vec
             Err(error) => return Err(error),
         }
     }
-    Ok((all, damaged))
+    Ok(all)
 }
 
 /// Whether something is wrong with the object itself, and not with the machine.

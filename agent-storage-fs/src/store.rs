@@ -356,8 +356,13 @@ impl SessionStore for FsStore {
         let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
         let work = async {
             let mut done = Rebuilt::default();
-            let (all, damaged) = self.look(listing::all).await?;
-            done.damaged = damaged;
+            let all;
+            (all, done.damaged) = self
+                .look(|tenant| {
+                    let mut damaged = Vec::new();
+                    Ok((listing::all(tenant, &mut damaged)?, damaged))
+                })
+                .await?;
             for (workspace, id) in all {
                 let rebuilt = self.write(id, move |tenant, cell, slot| {
                     sessions::rebuild(tenant, cell, slot, workspace, id)

@@ -61,7 +61,7 @@ impl Odd {
 }
 
 /// Runs something that must not wait for ever; if it does, the test ends all the same.
-fn in_time<F: Future<Output = ()>>(what: String, work: impl FnOnce() -> F + Send + 'static) {
+fn in_time<F: Future<Output = ()>>(what: &str, work: impl FnOnce() -> F + Send + 'static) {
     let (done, wait) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -136,7 +136,7 @@ fn nothing_waits_for_what_is_no_file() {
     ];
     for name in names {
         for odd in ODD {
-            in_time(format!("{odd:?}"), move || async move {
+            in_time(&format!("{odd:?}"), move || async move {
                 let folder = tempfile::tempdir().unwrap();
                 let root = folder.path().join("store");
                 let made = made(&root).await;
@@ -195,7 +195,7 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
 fn a_session_with_odd_files_is_deleted_and_purged() {
     for name in ["events.jsonl", "tombstone.json", "session.json", "suspect"] {
         for odd in ODD {
-            in_time(format!("{odd:?} at {name}"), move || async move {
+            in_time(&format!("{odd:?} at {name}"), move || async move {
                 let folder = tempfile::tempdir().unwrap();
                 let root = folder.path().join("store");
                 let made = made(&root).await;
@@ -230,7 +230,7 @@ fn a_session_with_odd_files_is_deleted_and_purged() {
 fn a_workspace_with_odd_files_can_be_deleted() {
     for name in ["workspace.toml", "deleted", "config.toml", "accessed", "session.md"] {
         for odd in ODD {
-            in_time(format!("{odd:?} at {name}"), move || async move {
+            in_time(&format!("{odd:?} at {name}"), move || async move {
                 let folder = tempfile::tempdir().unwrap();
                 let root = folder.path().join("store");
                 made(&root).await;
