@@ -14,7 +14,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::env::{Env, held};
 use crate::error::{corrupt, newer};
-use crate::lock::{self, Attempt};
+use crate::lock::{self, Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::toml;
 
@@ -93,7 +93,9 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
 
 fn read(tenant: &Tenant) -> Result<Arc<Bindings>> {
     let path = tenant.layout.bindings();
-    let Some(bytes) = tenant.env.read_file(&path)? else { return Ok(Arc::default()) };
+    let Some(bytes) = tenant.env.read_file(&path)? else {
+        return tenant.env.check_seen(&[&tenant.env.root]).map(|()| Arc::default());
+    };
     if let Some((known, bindings)) = &held(&tenant.bindings).parsed
         && *known == bytes
     {
@@ -124,23 +126,32 @@ pub(crate) fn list(tenant: &Tenant, query: &BindingQuery) -> Result<Page<Binding
     Ok(page.with_damaged(damaged.collect()))
 }
 
-/// Changes the file under its lock. `change` says what it did, and whether there is anything to write.
+/// Changes the file under the lock of its folder. `change` says what it did, and whether there is anything to write.
 fn mutate<T>(
     tenant: &Tenant,
     change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
 ) -> Result<Attempt<T>> {
+    tenant.env.check_poison(&tenant.layout.bindings())?;
+    tenant.prepare()?;
+    lock::under(&tenant.env, tenant.layout.root(), |folder| {
+        mutate_locked(tenant, folder, change).map(Attempt::Done)
+    })
+}
+
+fn mutate_locked<T>(
+    tenant: &Tenant,
+    folder: Locked<'_>,
+    change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
+) -> Result<T> {
     let env = &tenant.env;
     let path = tenant.layout.bindings();
-    env.check_poison(&path)?;
-    tenant.prepare()?;
-    let Some(_lock) = lock::take(env, &tenant.layout.bindings_lock())? else { return Ok(Attempt::Busy) };
     env.sweep(tenant.layout.root());
     let mut bytes = env.read_file(&path)?;
     if planted("bindings-not-read-again") {
         bytes = held(&tenant.bindings).durable.clone();
     }
     let mut document = match &bytes {
-        Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, &path, bytes, error))?,
+        Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, folder, &path, bytes, error))?,
         None => DocumentMut::new(),
     };
     let bindings = Bindings::of(&document);
@@ -153,14 +164,14 @@ fn mutate<T>(
     let (answer, changed) = change(&bindings, table, &path)?;
     if changed {
         let text = finish(document).into_bytes();
-        env.replace(&path, &text)?;
+        env.replace(folder, &path, &text)?;
         held(&tenant.bindings).durable = Some(text);
     } else if bytes.is_some() && held(&tenant.bindings).durable != bytes {
         // Somebody else may have written it and died before its name was durable.
         env.sync_name(&path)?;
         held(&tenant.bindings).durable = bytes;
     }
-    Ok(Attempt::Done(answer))
+    Ok(answer)
 }
 
 /// The text as it is stored, with its first and last line.
@@ -172,7 +183,7 @@ fn finish(mut document: DocumentMut) -> String {
 }
 
 /// Keeps a copy of a file that cannot be read; the same bytes once only.
-fn keep(env: &Env, path: &Path, bytes: &[u8], error: Error) -> Error {
+fn keep(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8], error: Error) -> Error {
     if *error.kind() != ErrorKind::Corrupt {
         return error;
     }
@@ -182,7 +193,7 @@ fn keep(env: &Env, path: &Path, bytes: &[u8], error: Error) -> Error {
         Ok(false) => {}
         Err(_) => return error,
     }
-    match env.create(&copy, bytes) {
+    match env.create(folder, &copy, bytes) {
         Ok(_) => {
             tracing::warn!(path = %path.display(), kept = %copy.display(), "the bindings cannot be read; a copy was kept");
         }

@@ -11,9 +11,9 @@ use agent_core::{
 
 use crate::env::{Env, held, parent};
 use crate::error::{corrupt, failed, poisoned};
-use crate::io::OpenMode;
+use crate::io::{OpenMode, is_no_file};
 use crate::layout::{self, id_of};
-use crate::lock::{self, Attempt};
+use crate::lock::{self, Attempt, Locked};
 use crate::log::Backward;
 use crate::place;
 use crate::purge::copy;
@@ -37,8 +37,18 @@ pub(crate) fn delete_damaged(
     let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
     tenant.prepare()?;
     slot.open = None;
-    let Some(_lock) = lock::take(env, &folder.join(layout::LOCK))? else { return Ok(Attempt::Busy) };
-    let known = match record::load(env, &folder, id) {
+    lock::under(env, &folder, |folder| delete_locked(tenant, cell, id, folder, (at, reason)))
+}
+
+fn delete_locked(
+    tenant: &Tenant,
+    cell: &Cell,
+    id: SessionId,
+    locked: Locked<'_>,
+    (at, reason): (Timestamp, Reason),
+) -> Result<Attempt<Session>> {
+    let (env, folder) = (&tenant.env, locked.path);
+    let known = match record::load(env, folder, id) {
         Ok(None) => return Err(not_found(id)),
         Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
             return Ok(Attempt::Done(loaded.record));
@@ -50,17 +60,20 @@ pub(crate) fn delete_damaged(
             ));
         }
         Ok(Some(loaded)) => Some(loaded.record),
-        Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+        // A session that was deleted before and of which the log is damaged has its tombstone.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            record::read_tombstone(env, folder, id).ok().flatten()
+        }
         Err(error) => return Err(error),
     };
-    let workspace = parent(parent(&folder)).file_name().and_then(id_of::<WorkspaceId>);
-    let workspace = workspace.ok_or_else(|| corrupt(&folder, "lies in no workspace"))?;
+    let workspace = parent(parent(folder)).file_name().and_then(id_of::<WorkspaceId>);
+    let workspace = workspace.ok_or_else(|| corrupt(folder, "lies in no workspace"))?;
     let log = folder.join(layout::LOG);
     let last = last_event(env, &log)?;
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
-    let done = renew_log(env, &log)
-        .and_then(|()| keep_tombstone(env, &folder))
-        .and_then(|()| write_tombstone(env, &folder, &tombstone));
+    let done = renew_log(env, locked, &log)
+        .and_then(|()| keep_tombstone(env, locked))
+        .and_then(|()| write_tombstone(env, locked, &tombstone));
     cell.forget();
     held(&tenant.summaries).remove(&id);
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
@@ -71,7 +84,7 @@ pub(crate) fn delete_damaged(
 fn last_event(env: &Env, log: &Path) -> Result<Seq> {
     let file = match env.io.open(log, OpenMode::Read) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Seq::ZERO),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => return Ok(Seq::ZERO),
         Err(error) => return Err(failed("open", log, error)),
     };
     let len = file.stat().map_err(|e| failed("look at", log, e))?.len;
@@ -85,11 +98,15 @@ fn last_event(env: &Env, log: &Path) -> Result<Seq> {
 }
 
 /// Puts a copy of the log in its place, byte for byte: by another file other handles know that what they remember of the
-/// session is no longer so. A log that is missing becomes an empty one.
-fn renew_log(env: &Env, log: &Path) -> Result<()> {
+/// session is no longer so. A log that is missing becomes an empty one; so does what is no file, which is kept aside.
+fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
     let old = match env.io.open(log, OpenMode::Read) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if is_no_file(&error) => {
+            keep_aside(env, folder, log, layout::LOG_DAMAGED)?;
+            None
+        }
         Err(error) => return Err(failed("open", log, error)),
     };
     let (temp, new) = env.create_temp(log)?;
@@ -101,15 +118,22 @@ fn renew_log(env: &Env, log: &Path) -> Result<()> {
         env.discard(&temp);
         return Err(failed("write", log, error));
     }
-    env.publish(&temp, log)
+    env.publish(folder, &temp, log)
 }
 
 /// Moves a tombstone that cannot be read aside.
-fn keep_tombstone(env: &Env, folder: &Path) -> Result<()> {
-    let path = folder.join(layout::TOMBSTONE);
-    if !env.has_file(&path)? {
-        return Ok(());
+fn keep_tombstone(env: &Env, folder: Locked<'_>) -> Result<()> {
+    let path = folder.path.join(layout::TOMBSTONE);
+    match env.kind(&path)? {
+        Some(_) => keep_aside(env, folder, &path, layout::TOMBSTONE_DAMAGED),
+        None => Ok(()),
     }
-    let kept = folder.join(format!("{}{:016x}", layout::TOMBSTONE_DAMAGED, env.effects.random_u64()));
-    env.publish(&path, &kept)
+}
+
+/// Moves what cannot be read out of the way, under a name that begins with `prefix`.
+fn keep_aside(env: &Env, folder: Locked<'_>, path: &Path, prefix: &str) -> Result<()> {
+    let kept = folder.path.join(format!("{prefix}{:016x}", env.effects.random_u64()));
+    folder.check(env)?;
+    env.io.rename(path, &kept).map_err(|e| failed("keep aside", path, e))?;
+    env.sync_name(&kept)
 }

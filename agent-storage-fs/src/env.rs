@@ -1,6 +1,6 @@
 //! What every room works with: the seam, the effects, the options; and the ways in which files come to be.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
 
 use crate::config::{FsConfig, Sync};
-use crate::error::{corrupt, failed, in_doubt, poisoned};
-use crate::io::{Io, IoFile, Kind, OpenMode, read_full, write_full};
+use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
+use crate::io::{FileId, Io, IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
+use crate::lock::Locked;
 use crate::{layout, lock};
 
 /// Shared by all tenants of a store.
@@ -24,8 +25,10 @@ pub(crate) struct Env {
     pub(crate) open_sessions: usize,
     /// Whether `session.md` is kept.
     pub(crate) transcripts: bool,
-    /// Folders whose names this process has made durable.
-    durable: Mutex<HashSet<PathBuf>>,
+    /// Folders whose names this process has made durable, and which these were, as far as that is known.
+    durable: Mutex<HashMap<PathBuf, Option<FileId>>>,
+    /// Folders that were there and must not be taken for ones that never were: the root, those of workspaces.
+    seen: Mutex<HashSet<PathBuf>>,
     /// Files of which a failure left in doubt what is durable.
     poisoned: Mutex<HashSet<PathBuf>>,
     /// Folders in which this process has cleared away what crashes left.
@@ -48,6 +51,7 @@ impl Env {
             open_sessions: config.open_sessions,
             transcripts: config.transcripts,
             durable: Mutex::default(),
+            seen: Mutex::default(),
             poisoned: Mutex::default(),
             swept: Mutex::default(),
             probed: AtomicBool::new(false),
@@ -133,7 +137,8 @@ impl Env {
             Ok(stat) if stat.kind != Kind::Folder => {
                 return Err(failed("use the folder", path, io::ErrorKind::NotADirectory.into()));
             }
-            Ok(_) if !ours || held(&self.durable).contains(path) => return Ok(()),
+            Ok(_) if !ours => return Ok(()),
+            Ok(stat) if self.is_durable(path, stat.id) => return Ok(()),
             Ok(_) => {
                 if path != self.root {
                     self.ensure_dir(parent(path))?;
@@ -141,6 +146,9 @@ impl Env {
                 false
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if held(&self.seen).contains(path) {
+                    return Err(vanished(path));
+                }
                 self.ensure_dir(parent(path))?;
                 match self.io.create_dir(path) {
                     Ok(()) => true,
@@ -162,7 +170,34 @@ impl Env {
                 return Err(failed("make durable the folder", path, error));
             }
         }
-        held(&self.durable).insert(path.to_owned());
+        held(&self.durable).insert(path.to_owned(), None);
+        if path == self.root || path.ends_with(layout::WORKSPACES) {
+            self.saw(path);
+        }
+        Ok(())
+    }
+
+    /// Whether this process has made the name of a folder durable, and it is that folder.
+    fn is_durable(&self, path: &Path, id: FileId) -> bool {
+        match held(&self.durable).get_mut(path) {
+            Some(known) => *known.get_or_insert(id) == id,
+            None => false,
+        }
+    }
+
+    /// Remembers that a folder is there: without it the store is not empty, but gone.
+    pub(crate) fn saw(&self, path: &Path) {
+        held(&self.seen).insert(path.to_owned());
+    }
+
+    /// Before something in one of these folders is said to be absent: whether one that was there is gone.
+    pub(crate) fn check_seen(&self, folders: &[&Path]) -> Result<()> {
+        for folder in folders {
+            let gone = || self.io.stat(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            if held(&self.seen).contains(*folder) && gone() {
+                return Err(vanished(folder));
+            }
+        }
         Ok(())
     }
 
@@ -184,11 +219,35 @@ impl Env {
 
     /// Whether a file is there. Something else of that name is an error.
     pub(crate) fn has_file(&self, path: &Path) -> Result<bool> {
+        match self.kind(path)? {
+            Some(Kind::File) => Ok(true),
+            Some(kind) => Err(failed("read", path, not_a_file(kind))),
+            None => Ok(false),
+        }
+    }
+
+    /// What stands under a name, if anything does.
+    pub(crate) fn kind(&self, path: &Path) -> Result<Option<Kind>> {
         match self.io.stat(path) {
-            Ok(stat) if stat.kind == Kind::File => Ok(true),
-            Ok(_) => Err(failed("read", path, io::ErrorKind::IsADirectory.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(stat) => Ok(Some(stat.kind)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("look at", path, error)),
+        }
+    }
+
+    /// Removes something with all that is in it; no link is followed. No error if it is not there.
+    pub(crate) fn remove_tree(&self, path: &Path, kind: Kind) -> Result<()> {
+        let removed = if kind == Kind::Folder {
+            for (name, kind) in self.list(path)? {
+                self.remove_tree(&path.join(name), kind)?;
+            }
+            self.io.remove_dir(path)
+        } else {
+            self.io.remove_file(path)
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, error)),
+            _ => Ok(()),
         }
     }
 
@@ -213,9 +272,6 @@ impl Env {
             Err(error) => return Err(failed("open", path, error)),
         };
         let stat = file.stat().map_err(|e| failed("look at", path, e))?;
-        if stat.kind != Kind::File {
-            return Err(failed("read", path, io::ErrorKind::IsADirectory.into()));
-        }
         if stat.len > MOST {
             return Err(corrupt(path, &format!("has {} bytes, far more than belong there", stat.len)));
         }
@@ -262,14 +318,15 @@ impl Env {
     }
 
     /// Replaces a file, or makes it: durable on return, and whole at every moment.
-    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn replace(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<()> {
         self.check_poison(path)?;
         let temp = self.write_temp(path, bytes, true)?;
-        self.publish(&temp, path)
+        self.publish(folder, &temp, path)
     }
 
-    /// Gives what was written and synced as `temp` its name.
-    pub(crate) fn publish(&self, temp: &Path, path: &Path) -> Result<()> {
+    /// Gives what was written and synced as `temp` its name, in a folder that is locked.
+    pub(crate) fn publish(&self, folder: Locked<'_>, temp: &Path, path: &Path) -> Result<()> {
+        folder.check(self).inspect_err(|_| self.discard(temp))?;
         if let Err(error) = self.io.rename(temp, path) {
             self.discard(temp);
             return Err(unsure(failed("replace", path, error)));
@@ -278,9 +335,10 @@ impl Env {
     }
 
     /// Makes a file that must not exist yet, durable on return; `false` where it does.
-    pub(crate) fn create(&self, path: &Path, bytes: &[u8]) -> Result<bool> {
+    pub(crate) fn create(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<bool> {
         self.check_poison(path)?;
         let temp = self.write_temp(path, bytes, true)?;
+        folder.check(self).inspect_err(|_| self.discard(&temp))?;
         let linked = match self.io.hard_link(&temp, path) {
             // No such links here; the caller holds the lock, so that nobody of ours comes between.
             Err(error) if no_links(&error) => {
@@ -288,7 +346,7 @@ impl Env {
                     self.discard(&temp);
                     return Ok(false);
                 }
-                return self.publish(&temp, path).map(|()| true);
+                return self.publish(folder, &temp, path).map(|()| true);
             }
             other => other,
         };

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use agent_core::{Error, ErrorKind, WriteOutcome};
 
+use crate::io::is_no_file;
+
 /// The error for an operation that the system refused: `cannot <doing> <path>: <what to do>`.
 pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
     let (kind, remedy) = judge(&source);
@@ -18,6 +20,12 @@ pub(crate) fn in_doubt(doing: &str, path: &Path, source: io::Error) -> Error {
 
 fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Is;
+    if is_no_file(error) && error.kind() != Is::IsADirectory {
+        return (
+            ErrorKind::Corrupt,
+            "something that is no file (a link, a pipe, a socket, a device) stands where a file should be; move it away, nothing was changed",
+        );
+    }
     match error.kind() {
         Is::NotFound => {
             (ErrorKind::Unavailable, "it vanished while in use; look whether somebody moves files")
@@ -28,9 +36,10 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
         Is::ReadOnlyFilesystem => {
             (ErrorKind::Denied, "the file system is read-only; mount it writable, or use another directory")
         }
-        Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => {
-            (ErrorKind::Full, "no space or no quota is left; make room, then try again")
-        }
+        Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => (
+            ErrorKind::Full,
+            "no space or no quota is left, or files may not be so large (`ulimit -f`); make room, then try again",
+        ),
         Is::NotADirectory => {
             (ErrorKind::Corrupt, "a file stands where a folder should be; move it away, nothing was changed")
         }
@@ -73,6 +82,28 @@ pub(crate) fn newer(path: &Path, format: i64) -> Error {
     )
 }
 
+/// The error for a folder that was there, and is not.
+pub(crate) fn vanished(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the folder {} was moved or removed while the store was open; put it back and try again, or open the store anew",
+            path.display()
+        ),
+    )
+}
+
+/// The error for what another took the place of while it was changed.
+pub(crate) fn replaced(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{} was moved or replaced by somebody while it was changed, and nothing was written; try again",
+            path.display()
+        ),
+    )
+}
+
 /// The error for an object whose durability an earlier failure left in doubt.
 pub(crate) fn poisoned(what: &str) -> Error {
     Error::new(
@@ -84,6 +115,7 @@ pub(crate) fn poisoned(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::{Kind, not_a_file};
 
     /// X01: whatever the system says comes out as a kind, and with what to do.
     #[test]
@@ -107,6 +139,11 @@ mod tests {
             assert_eq!(*error.kind(), kind, "{said:?}");
             assert!(error.to_string().contains(remedy), "{said:?}: {error}");
             assert!(error.to_string().contains("cannot open /store/lock: "), "{error}");
+        }
+        for (kind, said) in [(Kind::Other, "a link, a pipe"), (Kind::Folder, "a folder stands")] {
+            let error = failed("open", Path::new("/store/lock"), not_a_file(kind));
+            assert_eq!(*error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains(said), "{error}");
         }
         for errno in [23, 24] {
             let error = failed("open", Path::new("/store/lock"), io::Error::from_raw_os_error(errno));

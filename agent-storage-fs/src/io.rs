@@ -1,10 +1,15 @@
 //! The seam: every file operation of this crate goes through [`Io`], so that a test can count, fail or cut each.
 
 use std::ffi::OsString;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
+
+#[cfg(unix)]
+use rustix::fs::OFlags;
+#[cfg(unix)]
+use rustix::process::{Resource, getrlimit};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +44,38 @@ pub struct Stat {
     pub len: u64,
     /// When it was last written, in nanoseconds since 1970; zero where the system does not say.
     pub modified: i128,
-    /// Tells it from another file of the same name; zero where the system does not say.
+    /// Tells it from another file of the same name.
+    pub id: FileId,
+}
+
+/// What tells a file, or a folder, from every other that there is at the same time, whatever their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileId {
+    /// The file system; zero if the system does not say.
+    pub device: u64,
+    /// Its number there; zero if the system does not say.
     pub inode: u64,
-    /// How many names it has. Zero says that it was replaced or removed while open.
-    pub links: u64,
 }
 
 /// Operations on names. Paths are absolute.
 pub trait Io: Debug + Send + Sync + 'static {
-    /// Opens a file. A file that is made is readable and writable for its owner only.
+    /// Opens a file, and only that: of a link, a pipe, a socket or a device nothing is followed, waited for or read. A file
+    /// that is made is readable and writable for its owner only.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; `IsADirectory`, and [`NotAFile`] for what is neither file nor folder.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
+
+    /// Opens what stands for a folder in locks: the folder itself, which nobody can remove while there is something in it.
+    /// If the system locks no folders it is the file `lock` in it, which is made.
     ///
     /// # Errors
     ///
     /// Those of the system.
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>>;
 
-    /// What stands under a name; links are followed.
+    /// What stands under a name. A link to a folder is that folder; any other link is [`Kind::Other`].
     ///
     /// # Errors
     ///
@@ -180,12 +201,43 @@ impl Io for RealIo {
             OpenMode::CreateNew => drop(options.write(true).create_new(true)),
         }
         #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Box::new(RealFile(options.open(path)?)))
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(0o600).custom_flags(flags(OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY));
+        }
+        let file = options.open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists | io::ErrorKind::PermissionDenied => error,
+            // What the system says of links and sockets differs.
+            _ => match fs::symlink_metadata(path).map(|metadata| kind_of(metadata.file_type())) {
+                Ok(kind) if kind != Kind::File => not_a_file(kind),
+                _ => error,
+            },
+        })?;
+        match kind_of(file.metadata()?.file_type()) {
+            Kind::File => Ok(Box::new(RealFile(file))),
+            kind => Err(not_a_file(kind)),
+        }
+    }
+
+    #[cfg(unix)]
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        Ok(Box::new(RealFile(open_folder(folder)?)))
+    }
+
+    #[cfg(not(unix))]
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        self.open(&folder.join(crate::layout::LOCK), OpenMode::Create)
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        fs::metadata(path).map(|metadata| stat(&metadata))
+        let metadata = fs::symlink_metadata(path)?;
+        if metadata.is_symlink()
+            && let Ok(target) = fs::metadata(path)
+            && target.is_dir()
+        {
+            return Ok(stat(&target));
+        }
+        Ok(stat(&metadata))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
@@ -224,7 +276,7 @@ impl Io for RealIo {
 
     #[cfg(unix)]
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        open_folder(path)?.sync_all()
     }
 
     /// Other systems have no such call; names are as durable as their file system makes them.
@@ -254,6 +306,11 @@ impl IoFile for RealFile {
 
     #[cfg(unix)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        // Not left to the system, which ends the process by a signal unless that is ignored.
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| offset.saturating_add(bytes.len() as u64) > limit) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         std::os::unix::fs::FileExt::write_at(&self.0, bytes, offset)
     }
 
@@ -283,6 +340,43 @@ impl IoFile for RealFile {
     }
 }
 
+#[cfg(unix)]
+fn flags(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
+}
+
+#[cfg(unix)]
+fn open_folder(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().read(true).custom_flags(flags(OFlags::DIRECTORY | OFlags::NONBLOCK)).open(path)
+}
+
+/// Something that is neither file nor folder stands where a file should be.
+#[derive(Clone, Copy, Debug)]
+pub struct NotAFile;
+
+impl fmt::Display for NotAFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a link, a pipe, a socket or a device stands where a file should be")
+    }
+}
+
+impl std::error::Error for NotAFile {}
+
+/// The error for something that is no file.
+pub(crate) fn not_a_file(kind: Kind) -> io::Error {
+    match kind {
+        Kind::Folder => io::ErrorKind::IsADirectory.into(),
+        Kind::File | Kind::Other => io::Error::other(NotAFile),
+    }
+}
+
+/// Whether the error says that something is no file.
+pub(crate) fn is_no_file(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::IsADirectory
+        || error.get_ref().and_then(|inner| inner.downcast_ref::<NotAFile>()).is_some()
+}
+
 fn kind_of(kind: fs::FileType) -> Kind {
     if kind.is_dir() {
         Kind::Folder
@@ -300,8 +394,7 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
-        inode: metadata.ino(),
-        links: metadata.nlink(),
+        id: FileId { device: metadata.dev(), inode: metadata.ino() },
     }
 }
 
@@ -312,8 +405,20 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: modified.map_or(0, |at| i128::try_from(at.as_nanos()).unwrap_or(0)),
-        inode: 0,
-        links: 1,
+        id: FileId::default(),
+    }
+}
+
+/// What stands under a name, if it is still the file or folder that was opened as `id`; `None` if nothing, or another,
+/// has the name now.
+pub(crate) fn still_ours(io: &dyn Io, id: FileId, path: &Path) -> io::Result<Option<Stat>> {
+    match io.stat(path) {
+        Ok(stat) => Ok((stat.id == id).then_some(stat)),
+        // A file may stand where a folder above it was.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -7,8 +7,11 @@ use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
 pub(crate) const TOMBSTONE: &str = "tombstone.json";
+/// What stood in the place of a log and is no file, kept when an empty log took its place.
+pub(crate) const LOG_DAMAGED: &str = "events.damaged-";
 /// A tombstone that could not be read, kept when another took its place.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
+/// The lock of a folder on systems that lock no folders.
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUSPECT: &str = "suspect";
 pub(crate) const LEASE_PREFIX: &str = "lease-";
@@ -17,6 +20,7 @@ pub(crate) const RECORD: &str = "workspace.toml";
 pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const ACCESSED: &str = "accessed";
 pub(crate) const DELETED: &str = "deleted";
+pub(crate) const WORKSPACES: &str = "workspaces";
 pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const TRANSCRIPT: &str = "session.md";
 pub(crate) const TRANSCRIPT_LOCK: &str = "session.md.lock";
@@ -63,12 +67,8 @@ impl Layout {
         self.root.join("bindings.toml")
     }
 
-    pub(crate) fn bindings_lock(&self) -> PathBuf {
-        self.root.join("bindings.lock")
-    }
-
     pub(crate) fn workspaces(&self) -> PathBuf {
-        self.root.join("workspaces")
+        self.root.join(WORKSPACES)
     }
 
     pub(crate) fn workspace(&self, id: WorkspaceId) -> PathBuf {

@@ -8,7 +8,7 @@ use agent_core::{Epoch, Pulse, Result};
 
 use crate::env::Env;
 use crate::error::failed;
-use crate::io::{IoFile, OpenMode, read_full, write_full};
+use crate::io::{IoFile, OpenMode, is_no_file, read_full, write_full};
 use crate::{layout, lock};
 
 /// How many digits a count has, so that a reader never sees half of two.
@@ -79,7 +79,8 @@ pub(crate) fn pulse(env: &Env, folder: &Path, epoch: Epoch) -> Result<Pulse> {
 fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Option<Box<dyn IoFile>>> {
     match env.io.open(path, mode) {
         Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // What is no file says nothing, as if none was there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => Ok(None),
         Err(error) => Err(failed("open", path, error)),
     }
 }

@@ -4,12 +4,16 @@ use std::io;
 use std::path::Path;
 
 use agent_core::page::Damaged;
-use agent_core::{Page, Result, SessionId, SessionQuery, SessionSummary, WorkspaceId};
+use agent_core::{
+    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionSummary, WorkspaceId,
+};
 
 use crate::env::held;
 use crate::error::{corrupt, failed};
-use crate::io::Kind;
+use crate::io::OpenMode;
 use crate::layout::{self, id_of};
+use crate::log::Forward;
+use crate::record;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
 
@@ -19,16 +23,33 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
         Some(id) => vec![id],
         None => workspaces(tenant)?,
     };
-    let (mut damaged, mut failed) = (Vec::new(), None);
+    let (mut damaged, mut closed, mut failed) = (Vec::new(), Vec::new(), None);
     let each = workspaces.into_iter().map_while(|workspace| {
         let folder = tenant.layout.sessions(workspace);
-        let names = tenant.env.list(&folder).map_err(|error| failed = Some(error)).ok()?;
-        Some(names.into_iter().map(move |(name, kind)| (folder.join(&name), id_of::<SessionId>(&name), kind)))
+        let names = match tenant.env.list(&folder) {
+            Ok(names) => names,
+            // One workspace that cannot be looked into hides nothing of the others.
+            Err(error) if query.workspace.is_none() && is_own(&error) => {
+                closed.push(Damaged::new(folder.display().to_string(), error.to_string()));
+                Vec::new()
+            }
+            Err(error) => {
+                failed = Some(error);
+                return None;
+            }
+        };
+        Some(names.into_iter().map(move |(name, _)| (folder.join(&name), id_of::<SessionId>(&name))))
     });
-    let found = each.flatten().filter_map(|(folder, id, kind)| {
-        let id = id.filter(|_| kind != Kind::File)?;
+    let found = each.flatten().filter_map(|(folder, id)| {
+        let id = id?;
         summary(tenant, &folder, id).unwrap_or_else(|error| {
-            damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            // Of a session whose beginning can be read it is known that it is no child of another.
+            let other = query.parent.is_some_and(|parent| {
+                origin(tenant, &folder, id).is_some_and(|origin| origin.parent() != Some(parent))
+            });
+            if !other {
+                damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            }
             None
         })
     });
@@ -36,6 +57,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     if let Some(error) = failed {
         return Err(error);
     }
+    damaged.append(&mut closed);
     // Each is named once, on the first page.
     if query.cursor.is_some() {
         damaged.clear();
@@ -45,20 +67,44 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
 }
 
 /// All sessions that have a folder, each with the workspace that it lies in.
-pub(crate) fn all(tenant: &Tenant) -> Result<Vec<(WorkspaceId, SessionId)>> {
+/// What cannot be looked into is added to `damaged`.
+pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(WorkspaceId, SessionId)>> {
     let mut all = Vec::new();
     for workspace in workspaces(tenant)? {
-        let names = tenant.env.list(&tenant.layout.sessions(workspace))?;
-        let folders = names.iter().filter(|(_, kind)| *kind != Kind::File);
-        all.extend(folders.filter_map(|(name, _)| Some((workspace, id_of::<SessionId>(name)?))));
+        let folder = tenant.layout.sessions(workspace);
+        match tenant.env.list(&folder) {
+            Ok(names) => {
+                all.extend(names.iter().filter_map(|(name, _)| Some((workspace, id_of::<SessionId>(name)?))));
+            }
+            Err(error) if is_own(&error) => {
+                damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(all)
 }
 
+/// Whether something is wrong with the object itself, and not with the machine.
+fn is_own(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied)
+}
+
+/// Where a session comes from, as far as its tombstone or its beginning can be read.
+fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Origin> {
+    if let Ok(Some(tombstone)) = record::read_tombstone(&tenant.env, folder, id) {
+        return Some(tombstone.origin);
+    }
+    let log = tenant.env.io.open(&folder.join(layout::LOG), OpenMode::Read).ok()?;
+    let len = log.stat().ok()?.len;
+    let first = Forward::new(&*log, 0, len).next().ok()??.event()?;
+    Session::begin(id, &first).ok().map(|session| session.origin)
+}
+
 /// The workspaces that have a folder.
 pub(crate) fn workspaces(tenant: &Tenant) -> Result<Vec<WorkspaceId>> {
-    let names = tenant.env.list(&tenant.layout.workspaces())?;
-    Ok(names.iter().filter(|(_, kind)| *kind != Kind::File).filter_map(|(name, _)| id_of(name)).collect())
+    let names = tenant.list_workspaces()?;
+    Ok(names.iter().filter_map(|(name, _)| id_of(name)).collect())
 }
 
 fn summary(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<SessionSummary>> {

@@ -4,11 +4,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::{Result, SessionId, WorkspaceId};
+use agent_core::{Error, Result, SessionId, WorkspaceId};
 
 use crate::env::parent;
 use crate::error::failed;
-use crate::io::{Kind, OpenMode, write_full};
+use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::layout::id_of;
 use crate::tenant::Tenant;
 
@@ -16,7 +16,10 @@ use crate::tenant::Tenant;
 pub(crate) fn find(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
     match pointed(tenant, id)? {
         Some(folder) => Ok(Some(folder)),
-        None => search(tenant, id),
+        None => match look(tenant, id)? {
+            (None, Some(refused)) => Err(refused),
+            (found, _) => Ok(found),
+        },
     }
 }
 
@@ -29,21 +32,41 @@ pub(crate) fn pointed(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>>
     Ok(is_folder(tenant, &folder)?.then_some(folder))
 }
 
-/// Looks through all workspaces.
+/// Looks through all workspaces that can be looked into.
 pub(crate) fn search(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
-    for (name, kind) in tenant.env.list(&tenant.layout.workspaces())? {
+    look(tenant, id).map(|(found, _)| found)
+}
+
+/// The session's folder; if there is none, what kept from looking everywhere.
+fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error>)> {
+    let mut refused = None;
+    for (name, kind) in tenant.list_workspaces()? {
         let Some(workspace) = id_of::<WorkspaceId>(&name).filter(|_| kind != Kind::File) else { continue };
         let folder = tenant.layout.session(workspace, id);
-        if is_folder(tenant, &folder)? {
-            point(tenant, id, workspace);
-            return Ok(Some(folder));
+        match tenant.env.io.stat(&folder) {
+            // No session is in what is no folder. A list names that; here it keeps nobody from the rest.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            // Whoever looks for a session is told that it may be there, at the end.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                refused.get_or_insert(failed("look at", &folder, error));
+            }
+            found => {
+                if judge(&folder, found)? {
+                    point(tenant, id, workspace);
+                    return Ok((Some(folder), None));
+                }
+            }
         }
     }
-    Ok(None)
+    Ok((None, refused))
 }
 
 fn is_folder(tenant: &Tenant, path: &Path) -> Result<bool> {
-    match tenant.env.io.stat(path) {
+    judge(path, tenant.env.io.stat(path))
+}
+
+fn judge(path: &Path, found: io::Result<Stat>) -> Result<bool> {
+    match found {
         Ok(stat) if stat.kind == Kind::Folder => Ok(true),
         Ok(_) => Err(failed("use the folder", path, io::ErrorKind::NotADirectory.into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -7,8 +7,8 @@ use agent_core::{Purge, Purged, Result, WriteOutcome};
 
 use crate::env::Env;
 use crate::error::failed;
-use crate::io::{IoFile, OpenMode, read_full, write_full};
-use crate::lock::Attempt;
+use crate::io::{IoFile, Kind, OpenMode, read_full, write_full};
+use crate::lock::{Attempt, Locked};
 use crate::log::Forward;
 use crate::record::write_tombstone;
 use crate::sessions::not_found;
@@ -35,6 +35,7 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
     let unlocked = open.unlock();
     cell.forget();
     if done.is_ok() || unlocked.is_err() {
+        // Also if the names lead to other files now: those are to be purged then.
         slot.open = None;
     }
     Ok(done?.map_or(Attempt::Busy, Attempt::Done))
@@ -46,27 +47,32 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     purge.check(&state.record)?;
     let (tombstone, purged) = (state.record.tombstone(), state.purged);
     let is_buried = purged && *state.record == tombstone;
-    let folder = open.folder.clone();
     // The log will be another file.
     open.leave();
+    let folder = open.locked();
     // First what the session is, then its bytes: from here on the log no longer tells.
-    if !is_buried {
-        write_tombstone(env, &folder, &tombstone)?;
-    }
-    let removed = cut(env, &folder, purge.keep.get(), is_buried).and_then(|removed| {
-        sweep(env, &folder)?;
-        transcript::remove(tenant, &tombstone)?;
-        Ok(removed)
+    let buried = if is_buried { Ok(()) } else { write_tombstone(env, folder, &tombstone) };
+    let removed = buried.and_then(|()| {
+        let removed = cut(env, folder, purge.keep.get(), is_buried).and_then(|removed| {
+            sweep(env, folder.path)?;
+            transcript::remove(tenant, &tombstone)?;
+            Ok(removed)
+        });
+        // A part may be gone; doing it again removes the rest.
+        removed.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
     });
-    // A part may be gone; doing it again removes the rest.
-    let removed = removed.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-    Ok(Some(Purged::new(removed)))
+    match folder.still_ours(env) {
+        Ok(true) => removed.map(|removed| Some(Purged::new(removed))),
+        // The names lead elsewhere now, and what is there is to be purged.
+        Ok(false) => Ok(None),
+        Err(error) => removed.and(Err(error.with_outcome(WriteOutcome::Unknown))),
+    }
 }
 
 /// Replaces the log by its events up to `keep`; returns how many went. The first time also if none go: by the new file
 /// everybody who remembers the record notices that it is another.
-fn cut(env: &Env, folder: &Path, keep: u64, again: bool) -> Result<u64> {
-    let log = folder.join(layout::LOG);
+fn cut(env: &Env, folder: Locked<'_>, keep: u64, again: bool) -> Result<u64> {
+    let log = folder.path.join(layout::LOG);
     let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
     let len = file.stat().map_err(|e| failed("look at", &log, e))?.len;
     let (mut kept, mut removed, mut before) = (0, 0, 0u64);
@@ -88,7 +94,7 @@ fn cut(env: &Env, folder: &Path, keep: u64, again: bool) -> Result<u64> {
             env.discard(&temp);
             return Err(failed("write", &log, error));
         }
-        env.publish(&temp, &log)?;
+        env.publish(folder, &temp, &log)?;
     }
     Ok(removed)
 }
@@ -110,15 +116,20 @@ pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Res
 
 /// Removes everything else that was made of the log.
 fn sweep(env: &Env, folder: &Path) -> Result<()> {
-    for (name, _) in env.list(folder)? {
+    for (name, kind) in env.list(folder)? {
         let Some(name) = name.to_str() else { continue };
         let derived = [layout::SNAPSHOT, layout::SUSPECT].contains(&name)
             || name.starts_with(layout::LEASE_PREFIX)
             || name.starts_with(layout::TAIL_PREFIX)
             || name.starts_with(layout::TOMBSTONE_DAMAGED)
+            || name.starts_with(layout::LOG_DAMAGED)
             || name.contains(layout::NEW);
         if derived {
-            env.remove(&folder.join(name))?;
+            let path = folder.join(name);
+            match kind {
+                Kind::Folder => env.remove_tree(&path, kind).and_then(|()| env.sync_name(&path))?,
+                _ => env.remove(&path)?,
+            }
         }
     }
     Ok(())

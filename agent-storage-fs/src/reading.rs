@@ -62,7 +62,7 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
     let log = Log { file: &*file, path: &log };
     let end = match known {
-        Some(known) if known.inode == stat.inode && known.len == stat.len => known.end,
+        Some(known) if known.id == stat.id && known.len == stat.len => known.end,
         _ => {
             log.complete_end(stat.len, || tenant.env.has_file(&log.path.with_file_name(layout::TOMBSTONE)))?
         }

@@ -10,6 +10,7 @@ use crate::env::Env;
 use crate::error::{corrupt, failed, newer};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
+use crate::lock::Locked;
 use crate::log::{Backward, Forward, frame, unframe};
 
 /// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
@@ -156,9 +157,6 @@ pub(crate) fn load(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Loa
 pub(crate) fn load_open(env: &Env, folder: &Path, id: SessionId, file: &dyn IoFile) -> Result<Loaded> {
     let log = folder.join(layout::LOG);
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
-    if stat.kind != Kind::File {
-        return Err(failed("read", &log, io::ErrorKind::IsADirectory.into()));
-    }
     if let Some(record) = read_tombstone(env, folder, id)? {
         return Ok(Loaded { record, end: stat.len, stat, snapshot: 0, bad: None, purged: true });
     }
@@ -239,13 +237,13 @@ struct TombstoneIn {
 }
 
 /// Keeps the record of a deleted session for good, before its log is cut.
-pub(crate) fn write_tombstone(env: &Env, folder: &Path, record: &Session) -> Result<()> {
-    let path = folder.join(layout::TOMBSTONE);
+pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, record: &Session) -> Result<()> {
+    let path = folder.path.join(layout::TOMBSTONE);
     let json = to_json(&path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
-    env.replace(&path, &json)
+    env.replace(folder, &path, &json)
 }
 
-fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
+pub(crate) fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
     let path = folder.join(layout::TOMBSTONE);
     let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
     let damaged = || corrupt(&path, "is damaged");

@@ -13,7 +13,7 @@ use agent_core::{
 
 use crate::env::{held, parent, unsure};
 use crate::error::{failed, in_doubt, poisoned};
-use crate::io::{IoFile, Kind, OpenMode, Stat, write_full};
+use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lock::{Attempt, Held};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, Open, Slot, State};
@@ -103,7 +103,11 @@ fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, 
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
     let planned = agent_core::session::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
-        Plan::Write { events, after, .. } => open.append(events, after)?,
+        Plan::Write { events, after, .. } => {
+            if !open.append(events, after)? {
+                return Ok(None);
+            }
+        }
         // Somebody else may have written it and died before it was durable.
         _ => open.settle()?,
     }
@@ -138,10 +142,12 @@ pub(crate) fn rebuild(
     if !matches!(&renewed, Ok(Some(_))) || unlocked.is_err() {
         slot.open = None;
     }
-    match renewed? {
-        Some(cached) => cell.learn(cached),
-        None => cell.forget(),
-    }
+    let Some(cached) = renewed? else {
+        // The names lead to other files now, which are looked at next.
+        cell.forget();
+        return Ok(Attempt::Busy);
+    };
+    cell.learn(cached);
     Ok(Attempt::Done(true))
 }
 
@@ -179,7 +185,7 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     };
     let create_lock = tenant.layout.create_lock(id);
     env.ensure_dir(parent(&create_lock))?;
-    let Some(_creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
+    let Some(creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
     if let Some(folder) = place::search(tenant, id)? {
         return Ok(Created::Exists(folder));
     }
@@ -190,10 +196,16 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         .fresh(&sessions, &id.to_string(), |temp| env.io.create_dir(temp))
         .map_err(|e| failed("create a folder in", &sessions, e))?;
     let folder = tenant.layout.session(after.workspace, id);
-    let made = build(tenant, &temp, events, after).and_then(|made| match env.io.rename(&temp, &folder) {
-        Ok(()) => Ok(Some(made)),
-        Err(error) if is_taken(&error) => Ok(None),
-        Err(error) => Err(unsure(failed("create the folder", &folder, error))),
+    let made = build(tenant, &temp, events, after).and_then(|made| {
+        // Somebody may have removed the lock's file meanwhile, and another made the same elsewhere.
+        if !creating.locked().still_ours(env)? && place::search(tenant, id)?.is_some() {
+            return Ok(None);
+        }
+        match env.io.rename(&temp, &folder) {
+            Ok(()) => Ok(Some(made)),
+            Err(error) if is_taken(&error) => Ok(None),
+            Err(error) => Err(unsure(failed("create the folder", &folder, error))),
+        }
     });
     let made = match made {
         Ok(Some(made)) => made,
@@ -211,9 +223,15 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         cell.pinned.store(true, Ordering::Relaxed);
         return Err(in_doubt("make durable the name of", &folder, error));
     }
+    let Made { log, lock, lease } = made;
+    match still_ours(&*env.io, lock.1, &folder) {
+        Ok(Some(_)) => {}
+        // The folders above were replaced meanwhile: it is to be made in those that are there now.
+        Ok(None) => return Ok(Created::Busy),
+        Err(error) => return Err(in_doubt("look at", &folder, error)),
+    }
     place::point(tenant, id, after.workspace);
-    let Made { log, lock, lease, stat } = made;
-    let open = Open::made(env, folder.clone(), log, lock, Session::clone(after), lease, stat);
+    let open = Open::made(env, folder.clone(), log, lock, Session::clone(after), lease);
     if let Some(state) = open.state() {
         cell.learn(state.cached());
     }
@@ -224,32 +242,29 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
 }
 
 struct Made {
-    log: Box<dyn IoFile>,
-    lock: Box<dyn IoFile>,
+    log: (Box<dyn IoFile>, Stat),
+    lock: (Box<dyn IoFile>, FileId),
     lease: Option<lease::Mine>,
-    stat: Stat,
 }
 
 /// Makes a session's folder under another name: whole and durable before it gets its own.
 fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
     let env = &tenant.env;
     let lines = log::lines(after.id, events)?;
-    let create = |name: &str| {
-        let path = temp.join(name);
-        env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))
-    };
-    let lock = create(layout::LOCK)?;
-    let log = create(layout::LOG)?;
+    let lock = env.io.open_lock(temp).map_err(|e| failed("open", temp, e))?;
+    let lock_id = lock.stat().map_err(|e| failed("look at", temp, e))?.id;
+    let path = temp.join(layout::LOG);
+    let log = env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))?;
     let stat = write_full(&*log, &lines, 0)
         .and_then(|()| env.sync_file(&*log))
         .and_then(|()| log.stat())
-        .map_err(|e| failed("write", &temp.join(layout::LOG), e))?;
+        .map_err(|e| failed("write", &path, e))?;
     let lease = match &after.lease {
         Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
         None => None,
     };
     env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
-    Ok(Made { log, lock, lease, stat })
+    Ok(Made { log: (log, stat), lock: (lock, lock_id), lease })
 }
 
 fn is_taken(error: &io::Error) -> bool {
@@ -259,7 +274,7 @@ fn is_taken(error: &io::Error) -> bool {
 /// The lock of a session that another is about to be made from; `None` where somebody has it.
 fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<Held>> {
     let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
-    let Some(lock) = lock::take(&tenant.env, &folder.join(layout::LOCK))? else { return Ok(None) };
+    let Some(lock) = lock::take_folder(&tenant.env, &folder)? else { return Ok(None) };
     let parent = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
     if parent.record.status.state == SessionState::Deleted {
         return Err(Error::new(
@@ -303,7 +318,7 @@ pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cac
 fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Result<Option<Cached>> {
     let log = folder.join(layout::LOG);
     let Ok(stat) = tenant.env.io.stat(&log) else { return Ok(None) };
-    if stat.inode != known.inode || stat.len < known.len {
+    if stat.id != known.id || stat.len < known.len {
         return Ok(None);
     }
     if stat.len == known.len && known.len == known.end {
@@ -311,7 +326,7 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
     }
     let Ok(file) = tenant.env.io.open(&log, OpenMode::Read) else { return Ok(None) };
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
-    if stat.inode != known.inode || stat.len < known.end || known.purged {
+    if stat.id != known.id || stat.len < known.end || known.purged {
         return Ok(None);
     }
     let record = Some(Session::clone(&known.record));
@@ -321,7 +336,7 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
             record: Arc::new(record),
             end: folded.end,
             len: stat.len,
-            inode: stat.inode,
+            id: stat.id,
             purged: false,
         })),
         // Damage, a commit that is being written, or a writer that took back what was read and wrote something else:
@@ -349,7 +364,7 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
             record: Arc::new(loaded.record),
             end: loaded.end,
             len: loaded.stat.len,
-            inode: loaded.stat.inode,
+            id: loaded.stat.id,
             purged: loaded.purged,
         }));
     }

@@ -7,8 +7,9 @@ use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutco
 
 use crate::env::{Env, parent};
 use crate::error::{corrupt, failed, in_doubt};
-use crate::io::{IoFile, OpenMode, Stat, read_full, write_full};
+use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
+use crate::lock::Locked;
 use crate::log;
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
 use crate::tenant::Cached;
@@ -34,7 +35,10 @@ pub(crate) struct Open {
     pub(crate) folder: PathBuf,
     id: SessionId,
     log: Box<dyn IoFile>,
+    log_id: FileId,
+    /// The folder, by which processes lock the session.
     lock: Box<dyn IoFile>,
+    lock_id: FileId,
     state: Option<State>,
     pub(crate) lease: Option<lease::Mine>,
 }
@@ -49,19 +53,13 @@ pub(crate) struct State {
     synced: u64,
     /// How much of it the snapshot covers.
     snapshot: u64,
-    inode: u64,
+    id: FileId,
     pub(crate) purged: bool,
 }
 
 impl State {
     pub(crate) fn cached(&self) -> Cached {
-        Cached {
-            record: self.record.clone(),
-            end: self.end,
-            len: self.end,
-            inode: self.inode,
-            purged: self.purged,
-        }
+        Cached { record: self.record.clone(), end: self.end, len: self.end, id: self.id, purged: self.purged }
     }
 }
 
@@ -69,21 +67,21 @@ impl Open {
     /// Opens the files of a session that exists.
     pub(crate) fn existing(env: &Arc<Env>, folder: PathBuf, id: SessionId) -> Result<Self> {
         let log_path = folder.join(layout::LOG);
+        let lock = env.io.open_lock(&folder).map_err(|e| failed("open", &folder, e))?;
         let log = env.io.open(&log_path, OpenMode::Write).map_err(|e| open_failed(&log_path, e))?;
-        let lock_path = folder.join(layout::LOCK);
-        let lock = env.io.open(&lock_path, OpenMode::Create).map_err(|e| failed("open", &lock_path, e))?;
-        Ok(Self { env: env.clone(), folder, id, log, lock, state: None, lease: None })
+        let lock_id = lock.stat().map_err(|e| failed("look at", &folder, e))?.id;
+        let log_id = log.stat().map_err(|e| failed("look at", &log_path, e))?.id;
+        Ok(Self { env: env.clone(), folder, id, log, log_id, lock, lock_id, state: None, lease: None })
     }
 
     /// Takes over the files of a session that was just made.
     pub(crate) fn made(
         env: &Arc<Env>,
         folder: PathBuf,
-        log: Box<dyn IoFile>,
-        lock: Box<dyn IoFile>,
+        (log, stat): (Box<dyn IoFile>, Stat),
+        (lock, lock_id): (Box<dyn IoFile>, FileId),
         record: Session,
         lease: Option<lease::Mine>,
-        stat: Stat,
     ) -> Self {
         let id = record.id;
         let state = State {
@@ -91,10 +89,11 @@ impl Open {
             end: stat.len,
             synced: stat.len,
             snapshot: 0,
-            inode: stat.inode,
+            id: stat.id,
             purged: false,
         };
-        Self { env: env.clone(), folder, id, log, lock, state: Some(state), lease }
+        let (env, log_id) = (env.clone(), stat.id);
+        Self { env, folder, id, log, log_id, lock, lock_id, state: Some(state), lease }
     }
 
     fn log_path(&self) -> PathBuf {
@@ -103,15 +102,26 @@ impl Open {
 
     /// Takes the lock between processes, if it is free.
     pub(crate) fn try_lock(&self) -> Result<bool> {
-        lock::try_lock(&*self.lock, &self.folder.join(layout::LOCK))
+        lock::try_lock(&*self.lock, &self.folder)
     }
 
     pub(crate) fn unlock(&self) -> Result<()> {
         self.lock.unlock().map_err(|e| failed("unlock", &self.folder, e))
     }
 
-    fn stat(&self) -> Result<Stat> {
-        self.log.stat().map_err(|e| failed("look at", &self.log_path(), e))
+    /// The folder, by which the session is locked.
+    pub(crate) fn locked(&self) -> Locked<'_> {
+        Locked { path: &self.folder, id: self.lock_id }
+    }
+
+    /// The log, if the names still lead to the files that are open here: otherwise nobody would find what is written to
+    /// them, and others lock and write what has the names now.
+    fn named(&self) -> Result<Option<Stat>> {
+        if !self.locked().still_ours(&self.env)? {
+            return Ok(None);
+        }
+        let path = self.log_path();
+        still_ours(&*self.env.io, self.log_id, &path).map_err(|e| failed("look at", &path, e))
     }
 
     /// Under the lock: brings the record up to date with what other processes wrote. `None` where the files are no
@@ -120,10 +130,7 @@ impl Open {
         if planted("head-not-read-after-the-lock") && self.state.is_some() {
             return Ok(self.state());
         }
-        let stat = self.stat()?;
-        if stat.links == 0 {
-            return Ok(None);
-        }
+        let Some(stat) = self.named()? else { return Ok(None) };
         if self.state.as_ref().is_none_or(|state| state.end != stat.len) {
             self.honour_suspicion()?;
             self.catch_up(stat)?;
@@ -176,7 +183,7 @@ impl Open {
             end: loaded.end,
             synced,
             snapshot: loaded.snapshot,
-            inode: stat.inode,
+            id: stat.id,
             purged: loaded.purged,
         });
         Ok(())
@@ -251,14 +258,22 @@ impl Open {
     /// Where a failed write left the marker: the log is read anew, synced by a new descriptor, and only then trusted.
     fn honour_suspicion(&mut self) -> Result<()> {
         let marker = self.folder.join(layout::SUSPECT);
-        if !self.env.has_file(&marker)? {
-            return Ok(());
-        }
+        // Whatever has that name is the marker.
+        let Some(kind) = self.env.kind(&marker)? else { return Ok(()) };
         self.state = None;
         let path = self.log_path();
         let log = self.env.io.open(&path, OpenMode::Write).map_err(|e| open_failed(&path, e))?;
+        let id = log.stat().map_err(|e| failed("look at", &path, e))?.id;
+        if id != self.log_id {
+            return Err(failed("make durable", &path, std::io::ErrorKind::NotFound.into()));
+        }
         self.env.sync_file(&*log).map_err(|e| failed("make durable", &path, e))?;
         self.log = log;
+        if kind == Kind::Folder {
+            // It was honoured; whoever looks at the log anew does so again.
+            tracing::warn!(path = %marker.display(), "a folder stands for the mark on a doubtful log; move it away");
+            return Ok(());
+        }
         self.env.remove(&marker)
     }
 
@@ -276,8 +291,9 @@ impl Open {
         Ok(())
     }
 
-    /// Under the lock: writes a commit at the end of the log, with one write and one sync.
-    pub(crate) fn append(&mut self, events: &[Event], after: &Session) -> Result<(), Doubt> {
+    /// Under the lock: writes a commit at the end of the log, with one write and one sync. `false` if the log lost its name
+    /// meanwhile: then nothing was written.
+    pub(crate) fn append(&mut self, events: &[Event], after: &Session) -> Result<bool, Doubt> {
         let path = self.log_path();
         let Some(state) = &self.state else {
             let what = format!("{} was not read before a write; open the store again", path.display());
@@ -301,6 +317,12 @@ impl Open {
             }
             return Err(self.undo(before, failed("write", &path, source)));
         }
+        // Looked at once more, since a backup may have taken its place between the first look and the write.
+        match still_ours(&*self.env.io, self.log_id, &path) {
+            Ok(Some(_)) => {}
+            Ok(None) => return self.take_back(before).map(|()| false),
+            Err(source) => return Err(self.undo(before, failed("look at", &path, source))),
+        }
         tracing::Span::current().record("bytes", lines.len());
         let end = before + lines.len() as u64;
         if let Some(state) = &mut self.state {
@@ -313,7 +335,15 @@ impl Open {
                 lease::forget(&self.env, &self.folder, old);
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Under the lock: cuts off what was written to a log that another has taken the name of.
+    fn take_back(&mut self, before: u64) -> Result<(), Doubt> {
+        self.log.truncate(before).and_then(|()| self.env.sync_file(&*self.log)).map_err(|source| {
+            self.suspect();
+            Doubt(in_doubt("take a write back from", &self.log_path(), source), true)
+        })
     }
 
     /// Under the lock: takes back a write that failed. The descriptor that failed is not trusted any more: the system
@@ -321,15 +351,21 @@ impl Open {
     fn undo(&mut self, before: u64, error: Error) -> Doubt {
         let path = self.log_path();
         let undone = self.env.io.open(&path, OpenMode::Write).and_then(|log| {
+            if log.stat()?.id != self.log_id {
+                // Another has its name, and is not touched; whoever comes next opens that.
+                return self.log.truncate(before).map(|()| None);
+            }
             if !planted("failed-write-left") {
                 log.truncate(before)?;
             }
             self.env.sync_file(&*log)?;
-            Ok(log)
+            Ok(Some(log))
         });
         match undone {
             Ok(log) => {
-                self.log = log;
+                if let Some(log) = log {
+                    self.log = log;
+                }
                 Doubt(error, false)
             }
             Err(second) => {
@@ -385,7 +421,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.log.stat().is_ok_and(|stat| stat.links > 0) {
+        if self.state.is_some() && self.named().is_ok_and(|log| log.is_some()) {
             self.snapshot_after(SNAPSHOT_SLACK);
         }
     }

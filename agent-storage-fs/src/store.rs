@@ -78,7 +78,10 @@ impl FsStore {
         let env = Arc::new(Env::new(config));
         let looked = env.clone();
         let there = working(&env.open, move || match looked.io.stat(&looked.root) {
-            Ok(stat) if stat.kind == Kind::Folder => holds_store(&looked),
+            Ok(stat) if stat.kind == Kind::Folder => {
+                looked.saw(&looked.root);
+                holds_store(&looked)
+            }
             Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed("use the folder", &looked.root, error)),
@@ -353,7 +356,14 @@ impl SessionStore for FsStore {
         let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
         let work = async {
             let mut done = Rebuilt::default();
-            for (workspace, id) in self.look(listing::all).await? {
+            let all;
+            (all, done.damaged) = self
+                .look(|tenant| {
+                    let mut damaged = Vec::new();
+                    Ok((listing::all(tenant, &mut damaged)?, damaged))
+                })
+                .await?;
+            for (workspace, id) in all {
                 let rebuilt = self.write(id, move |tenant, cell, slot| {
                     sessions::rebuild(tenant, cell, slot, workspace, id)
                 });
@@ -535,21 +545,28 @@ fn holds_store(env: &Env) -> Result<bool> {
 
 fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
     let mut found = Vec::new();
-    let mut folders: Vec<TenantId> = env
-        .list(&Layout::tenants(&env.root))?
-        .iter()
-        .filter(|(_, kind)| *kind != Kind::File)
-        .filter_map(|(name, _)| id_of(name))
-        .collect();
+    env.check_seen(&[&env.root])?;
+    let (names, damaged) = match env.list(&Layout::tenants(&env.root)) {
+        Ok(names) => (names, Vec::new()),
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            let place = Layout::tenants(&env.root).display().to_string();
+            (Vec::new(), vec![Damaged::new(place, error.to_string())])
+        }
+        Err(error) => return Err(error),
+    };
+    let mut folders: Vec<TenantId> = names.iter().filter_map(|(name, _)| id_of(name)).collect();
     folders.push(TenantId::default());
     folders.sort();
     folders.dedup();
     for id in folders {
         let layout = Layout::new(&env.root, &id);
-        let holds = env.has_file(&layout.bindings())? || !env.list(&layout.workspaces())?.is_empty();
+        // What cannot be looked at holds something, as far as anybody can tell. What is wrong with it is said to whoever
+        // works on that tenant, and keeps nobody from the others.
+        let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
         if holds && after.is_none_or(|after| id > *after) {
             found.push(id);
         }
     }
-    Ok(Page::new(found))
+    Ok(Page::new(found).with_damaged(if after.is_none() { damaged } else { Vec::new() }))
 }

@@ -1,6 +1,8 @@
 //! What one tenant's handles share in this process: the sessions that are open, and what was read of the rest.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,8 @@ use tokio::sync::watch;
 
 use crate::bindings::Cache;
 use crate::env::{Env, held};
-use crate::io::Stat;
+use crate::error::failed;
+use crate::io::{FileId, Kind, Stat};
 use crate::layout::Layout;
 use crate::slot::Slot;
 use crate::transcript::{self, Keeping, Main};
@@ -69,7 +72,7 @@ pub(crate) struct Cached {
     pub(crate) end: u64,
     /// The log's length when it was looked at; more than `end` where a commit was being written.
     pub(crate) len: u64,
-    pub(crate) inode: u64,
+    pub(crate) id: FileId,
     pub(crate) purged: bool,
 }
 
@@ -123,6 +126,25 @@ impl Tenant {
     pub(crate) fn prepare(&self) -> Result<()> {
         self.env.ensure_dir(self.layout.root())?;
         self.env.probe_locks(self.layout.root())
+    }
+
+    /// The names in the folder of workspaces; none if there never was one.
+    pub(crate) fn list_workspaces(&self) -> Result<Vec<(OsString, Kind)>> {
+        let folder = self.layout.workspaces();
+        match self.env.io.list(&folder) {
+            Ok(names) => {
+                self.env.saw(&folder);
+                Ok(names)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.absent().map(|()| Vec::new()),
+            Err(error) => Err(failed("list the folder", &folder, error)),
+        }
+    }
+
+    /// Before something of the tenant is said to be absent: fails if the folders that it would be in were there and are
+    /// gone.
+    pub(crate) fn absent(&self) -> Result<()> {
+        self.env.check_seen(&[&self.env.root, &self.layout.workspaces()])
     }
 
     pub(crate) fn workspace_gate(&self, id: WorkspaceId) -> Gate {

@@ -11,7 +11,7 @@ use agent_core::{
 use crate::env::Env;
 use crate::error::failed;
 use crate::io::{Kind, OpenMode, read_full, write_full};
-use crate::lock::{Attempt, Held};
+use crate::lock::{Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::workspace_toml::Document;
 use crate::{layout, listing, lock};
@@ -39,16 +39,17 @@ fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
     }
 }
 
-fn find_live(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Box<Document>> {
-    match find(env, folder, id)? {
+fn find_live(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Box<Document>> {
+    match find(&tenant.env, folder, id)? {
         Found::Live(document) => Ok(document),
         Found::Tombstone => Err(deleted(id)),
-        Found::Nothing => Err(not_found(id)),
+        Found::Nothing => Err(not_found(tenant, id)),
     }
 }
 
-fn not_found(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+fn not_found(tenant: &Tenant, id: WorkspaceId) -> Error {
+    let absent = || Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"));
+    tenant.absent().map_or_else(|gone| gone, |()| absent())
 }
 
 fn deleted(id: WorkspaceId) -> Error {
@@ -56,15 +57,19 @@ fn deleted(id: WorkspaceId) -> Error {
 }
 
 pub(crate) fn load(tenant: &Tenant, id: WorkspaceId) -> Result<Workspace> {
-    let workspace = find_live(&tenant.env, &tenant.layout.workspace(id), id)?.workspace;
+    let workspace = find_live(tenant, &tenant.layout.workspace(id), id)?.workspace;
     tenant.learn_main(&workspace);
     Ok(workspace)
 }
 
-/// The lock under which a workspace's files change; `None` where somebody else has it.
-fn take(tenant: &Tenant, folder: &Path) -> Result<Option<Held>> {
+/// Changes a workspace's files under the lock of its folder.
+fn under<T>(
+    tenant: &Tenant,
+    folder: &Path,
+    work: impl FnOnce(Locked<'_>) -> Result<Attempt<T>>,
+) -> Result<Attempt<T>> {
     tenant.env.probe_locks(tenant.layout.root())?;
-    lock::take(&tenant.env, &folder.join(layout::LOCK))
+    lock::under(&tenant.env, folder, work)
 }
 
 pub(crate) fn put(
@@ -77,7 +82,7 @@ pub(crate) fn put(
     workspace.check()?;
     if expect != Expect::Absent {
         // Nothing is made for what is to be refused.
-        find_live(env, &folder, id)?;
+        find_live(tenant, &folder, id)?;
     }
     tenant.prepare()?;
     env.ensure_dir(&folder)?;
@@ -90,7 +95,18 @@ pub(crate) fn put(
         env.sync_name(&path)?;
         workspace.prepare_put(Some(&there.workspace), expect)?;
     }
-    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
+    under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))
+}
+
+fn put_locked(
+    tenant: &Tenant,
+    locked: Locked<'_>,
+    mut workspace: Workspace,
+    expect: Expect<Revision>,
+) -> Result<Attempt<Workspace>> {
+    let (env, id) = (&tenant.env, workspace.id);
+    let folder = tenant.layout.workspace(id);
+    let path = folder.join(layout::RECORD);
     let now = match find(env, &folder, id)? {
         Found::Live(document) => Some(document),
         Found::Tombstone => return Err(deleted(id)),
@@ -103,13 +119,13 @@ pub(crate) fn put(
     env.sweep(&folder);
     let text = Document::render(now.as_deref(), &workspace)?;
     if now.is_some() {
-        env.replace(&path, text.as_bytes())?;
+        env.replace(locked, &path, text.as_bytes())?;
         tenant.learn_main(&workspace);
         return Ok(Attempt::Done(workspace));
     }
     env.ensure_dirs(&folder, &layout::AREAS)?;
     // Last, since a workspace is there from the moment that its record is.
-    if !env.create(&path, text.as_bytes())? {
+    if !env.create(locked, &path, text.as_bytes())? {
         // By somebody who takes no locks: look again.
         return Ok(Attempt::Busy);
     }
@@ -154,16 +170,17 @@ fn last_access(env: &Env, folder: &Path) -> Option<Timestamp> {
 pub(crate) fn touch(tenant: &Tenant, id: WorkspaceId, at: Timestamp) -> Result<Attempt<()>> {
     let env = &tenant.env;
     let folder = tenant.layout.workspace(id);
-    if find_live(env, &folder, id)?.workspace.last_accessed >= at {
+    if find_live(tenant, &folder, id)?.workspace.last_accessed >= at {
         return Ok(Attempt::Done(()));
     }
-    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
-    if find_live(env, &folder, id)?.workspace.last_accessed < at {
-        let path = folder.join(layout::ACCESSED);
-        let file = env.io.open(&path, OpenMode::Create).map_err(|e| failed("open", &path, e))?;
-        write_full(&*file, format!("{at}\n").as_bytes(), 0).map_err(|e| failed("write", &path, e))?;
-    }
-    Ok(Attempt::Done(()))
+    under(tenant, &folder, |_| {
+        if find_live(tenant, &folder, id)?.workspace.last_accessed < at {
+            let path = folder.join(layout::ACCESSED);
+            let file = env.io.open(&path, OpenMode::Create).map_err(|e| failed("open", &path, e))?;
+            write_full(&*file, format!("{at}\n").as_bytes(), 0).map_err(|e| failed("write", &path, e))?;
+        }
+        Ok(Attempt::Done(()))
+    })
 }
 
 // --- deletion --------------------------------------------------------------------------------------------------------
@@ -173,22 +190,34 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     let folder = tenant.layout.workspace(id);
     let marker = folder.join(layout::DELETED);
     let record = folder.join(layout::RECORD);
-    // A record that cannot be read can be deleted all the same.
-    let exists = || Ok::<_, Error>((env.has_file(&marker)?, env.has_file(&record)?));
-    if exists()? == (false, false) {
-        return Err(not_found(id));
+    // What cannot be read can be deleted all the same, and so can what is no file.
+    let exists = || Ok::<_, Error>((env.kind(&marker)?, env.kind(&record)?));
+    if exists()? == (None, None) {
+        return Err(not_found(tenant, id));
     }
-    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
-    match exists()? {
-        // Whoever made it may have died before it was durable, and what follows must not be so first.
-        (true, _) => env.sync_name(&marker)?,
-        (false, true) => env.replace(&marker, b"")?,
-        (false, false) => return Err(not_found(id)),
-    }
-    // From here on it is deleted; what follows can be repeated.
-    let cleaned = env.remove(&record).and_then(|()| clean(env, &folder));
-    cleaned.map_err(|error| error.with_outcome(agent_core::WriteOutcome::Unknown))?;
-    Ok(Attempt::Done(()))
+    under(tenant, &folder, |locked| {
+        match exists()? {
+            // Whoever made it may have died before it was durable, and what follows must not be so first.
+            (Some(Kind::File), _) => env.sync_name(&marker)?,
+            (Some(odd), _) => {
+                env.remove_tree(&marker, odd)?;
+                env.replace(locked, &marker, b"")?;
+            }
+            (None, Some(_)) => env.replace(locked, &marker, b"")?,
+            (None, None) => return Err(not_found(tenant, id)),
+        }
+        // From here on it is deleted; what follows can be repeated.
+        let gone = match env.kind(&record) {
+            Ok(Some(Kind::Folder)) => {
+                env.remove_tree(&record, Kind::Folder).and_then(|()| env.sync_name(&record))
+            }
+            Ok(_) => env.remove(&record),
+            Err(error) => Err(error),
+        };
+        let cleaned = gone.and_then(|()| clean(env, &folder));
+        cleaned.map_err(|error| error.with_outcome(agent_core::WriteOutcome::Unknown))?;
+        Ok(Attempt::Done(()))
+    })
 }
 
 /// Removes what was in a workspace, except its sessions, which keep their own tombstones.
@@ -196,32 +225,17 @@ fn clean(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
         let keep = [layout::DELETED, layout::LOCK, layout::SESSIONS];
         if !keep.iter().any(|kept| name == *kept) {
-            remove_all(env, &folder.join(name), kind)?;
+            env.remove_tree(&folder.join(name), kind)?;
         }
     }
     env.sync_dir(folder).map_err(|e| failed("make durable", folder, e))
-}
-
-fn remove_all(env: &Env, path: &Path, kind: Kind) -> Result<()> {
-    let removed = if kind == Kind::Folder {
-        for (name, kind) in env.list(path)? {
-            remove_all(env, &path.join(name), kind)?;
-        }
-        env.io.remove_dir(path)
-    } else {
-        env.io.remove_file(path)
-    };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, error)),
-        _ => Ok(()),
-    }
 }
 
 // --- configuration ---------------------------------------------------------------------------------------------------
 
 pub(crate) fn load_config(tenant: &Tenant, id: WorkspaceId) -> Result<Option<String>> {
     let folder = tenant.layout.workspace(id);
-    find_live(&tenant.env, &folder, id)?;
+    find_live(tenant, &folder, id)?;
     tenant.env.read_text(&folder.join(layout::CONFIG))
 }
 
@@ -235,17 +249,18 @@ pub(crate) fn save_config(
     ContentHash::check_size(text)
         .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
     let folder = tenant.layout.workspace(id);
-    find_live(env, &folder, id)?;
-    let Some(_lock) = take(tenant, &folder)? else { return Ok(Attempt::Busy) };
-    find_live(env, &folder, id)?;
-    let path = folder.join(layout::CONFIG);
-    let now = env.read_text(&path)?;
-    ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
-    match text {
-        // Whoever wrote it may have died before it was durable.
-        Some(text) if now.as_deref() == Some(text) => env.sync_name(&path)?,
-        Some(text) => env.replace(&path, text.as_bytes())?,
-        None => env.remove(&path)?,
-    }
-    Ok(Attempt::Done(()))
+    find_live(tenant, &folder, id)?;
+    under(tenant, &folder, |locked| {
+        find_live(tenant, &folder, id)?;
+        let path = folder.join(layout::CONFIG);
+        let now = env.read_text(&path)?;
+        ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
+        match text {
+            // Whoever wrote it may have died before it was durable.
+            Some(text) if now.as_deref() == Some(text) => env.sync_name(&path)?,
+            Some(text) => env.replace(locked, &path, text.as_bytes())?,
+            None => env.remove(&path)?,
+        }
+        Ok(Attempt::Done(()))
+    })
 }

@@ -17,7 +17,8 @@ fn bytes(calls: &[Call], name: &str) -> usize {
     calls.iter().filter(|call| call.name == name).map(|call| call.bytes).sum()
 }
 
-/// A23, X04: a commit is one look, one write and one sync, under one lock.
+/// A23, X04: a commit is one write and one sync, under one lock; three looks tell that the names lead to what is written,
+/// also when it was written.
 #[tokio::test]
 async fn a23_x04_a_commit_is_one_write_and_one_sync() {
     let folder = tempfile::tempdir().unwrap();
@@ -29,8 +30,8 @@ async fn a23_x04_a_commit_is_one_write_and_one_sync() {
         spy.take();
         seen = say(&store, &effects, session.id, seen, &format!("message {n}")).await;
         let calls = spy.take();
-        assert_eq!(names(&calls), ["lock", "fstat", "write", "sync", "unlock"]);
-        assert_eq!((calls[2].file(), calls[3].file()), ("events.jsonl", "events.jsonl"));
+        assert_eq!(names(&calls), ["lock", "stat", "stat", "write", "sync", "stat", "unlock"]);
+        assert_eq!((calls[3].file(), calls[4].file()), ("events.jsonl", "events.jsonl"));
     }
 }
 

@@ -336,7 +336,7 @@ async fn r13_x01_a_purged_session_is_its_tombstone() {
     assert_eq!(store.purge(Purge::new(id, deleted.head)).await.unwrap().events, 20);
     assert_eq!(fs::read(log_of(root, id)).unwrap(), b"");
     let names: Vec<_> = fs::read_dir(folder_of(root, id)).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(names.len(), 2, "{names:?}");
     assert_eq!(SessionStore::load(&open(root).await, id).await.unwrap(), deleted);
 
     let tombstone = folder_of(root, id).join("tombstone.json");

@@ -188,7 +188,10 @@ async fn x06_a_failed_sync_is_taken_back() {
     assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Unavailable, WriteOutcome::NotApplied));
     assert_eq!(spy.heal(), 1);
     let names: Vec<_> = spy.take().iter().map(|call| call.name).collect();
-    assert_eq!(names, ["lock", "fstat", "write", "sync", "open", "truncate", "sync", "unlock"]);
+    assert_eq!(
+        names,
+        ["lock", "stat", "stat", "write", "sync", "open", "fstat", "truncate", "sync", "unlock"]
+    );
     assert_eq!(texts(&store, id).await, ["first"]);
     say(&store, &effects, id, Seq::new(2), "second").await;
     assert_eq!(texts(&FsStore::open(folder.path()).await.unwrap(), id).await, ["first", "second"]);
@@ -395,6 +398,9 @@ async fn x03_locks_that_keep_nobody_out_are_refused() {
     impl Io for Lax {
         fn open(&self, path: &Path, mode: OpenMode) -> Result<Box<dyn IoFile>> {
             Ok(Box::new(LaxFile(self.0.open(path, mode)?)))
+        }
+        fn open_lock(&self, folder: &Path) -> Result<Box<dyn IoFile>> {
+            Ok(Box::new(LaxFile(self.0.open_lock(folder)?)))
         }
         fn stat(&self, path: &Path) -> Result<Stat> {
             self.0.stat(path)

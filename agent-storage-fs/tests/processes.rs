@@ -148,6 +148,52 @@ async fn x03_o02_processes_that_append_at_once_lose_nothing() {
     assert_eq!(own, mine, "in the order of their writer");
 }
 
+/// X03, O02: what is no part of a log may be removed while processes write, the files of locks above all: nothing that was
+/// acknowledged is lost or doubled.
+#[tokio::test]
+async fn removed_locks_lose_no_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let mut workers: Vec<_> = (0..2).map(|_| Worker::start("append", folder.path(), Some(id))).collect();
+    let mut binders: Vec<_> = (0..2).map(|_| Worker::start("bind", folder.path(), None)).collect();
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let remover = std::thread::spawn({
+        let (root, done) = (folder.path().to_owned(), done.clone());
+        move || {
+            let session = support::folder_of(&root, id);
+            let mut rounds = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                for file in [session.join("lock"), session.join("session.json"), root.join("bindings.lock")] {
+                    let _ = std::fs::remove_file(file);
+                }
+                let _ = std::fs::remove_dir_all(root.join("index"));
+                rounds += 1;
+            }
+            rounds
+        }
+    });
+    let said: Vec<Vec<String>> = workers.iter_mut().map(|worker| worker.lines().collect()).collect();
+    let bound: Vec<Vec<String>> = binders.iter_mut().map(|worker| worker.lines().collect()).collect();
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    println!("proof: {} rounds of removing locks under writers", remover.join().unwrap());
+    assert_eq!(said.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100], "commits acknowledged");
+    assert_eq!(bound.iter().map(Vec::len).collect::<Vec<_>>(), [50, 50], "binds acknowledged");
+    // A store that knows nothing of it.
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let stored = texts(&store, id).await;
+    // 100 commits of one, two and three messages in turn.
+    assert_eq!(stored.len(), 2 * 199);
+    let mut unique = stored.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), stored.len());
+    for device in bound.iter().flatten() {
+        assert!(store.resolve(&device.parse().unwrap()).await.unwrap().is_some(), "{device}");
+    }
+}
+
 /// A16, X03: binds of several processes lose none.
 #[tokio::test]
 async fn a16_x03_processes_that_bind_at_once_lose_no_bind() {

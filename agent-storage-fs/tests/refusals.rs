@@ -346,7 +346,7 @@ async fn a03_x02_a_workspace_of_another_process_is_durable_before_it_is_said_to_
     let path = place.join("workspace.toml");
     let text = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    let lock = place.join("lock");
+    let lock = place.clone();
     spy.fail(move |_, call| {
         if call.name == "lock" && call.path == lock {
             fs::write(&path, &text).unwrap();
@@ -411,7 +411,7 @@ async fn a03_x03_that_a_workspace_exists_is_told_without_a_lock() {
     let store = config.open().await.unwrap();
     let record = || Workspace::new(HOME, "home", effects.new_session_id(), effects.now());
     let there = store.put(record(), Expect::Absent).await.unwrap();
-    let other = fs::File::options().write(true).open(home(folder.path()).join("lock")).unwrap();
+    let other = fs::File::open(home(folder.path())).unwrap();
     other.try_lock().unwrap();
     let error = store.put(record(), Expect::Absent).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");

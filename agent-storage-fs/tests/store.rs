@@ -269,7 +269,7 @@ async fn x03_a_lock_is_waited_for_and_not_for_ever() {
     let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
     let store = config.open().await.unwrap();
     let id = session(&store, &effects).await.id;
-    let path = support::folder_of(folder.path(), id).join("lock");
+    let path = support::folder_of(folder.path(), id);
     let other = std::fs::File::open(path).unwrap();
     other.lock().unwrap();
     let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("x"));

@@ -7,6 +7,7 @@ use agent_core::{Result, SessionId, WorkspaceId};
 
 use super::keep::EDIT_MAX;
 use crate::env::held;
+use crate::io::Kind;
 use crate::layout;
 use crate::tenant::{Cell, Tenant};
 
@@ -35,7 +36,8 @@ pub(crate) fn pending(
     session: SessionId,
 ) -> Result<Vec<TranscriptEdit>> {
     let folder = tenant.layout.workspace(workspace);
-    let mut names: Vec<_> = tenant.env.list(&folder)?.into_iter().map(|(name, _)| name).collect();
+    let files = tenant.env.list(&folder)?.into_iter().filter(|(_, kind)| *kind == Kind::File);
+    let mut names: Vec<_> = files.map(|(name, _)| name).collect();
     names.sort();
     let mut found = Vec::new();
     for name in names {

@@ -11,7 +11,7 @@ use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState};
 use super::said;
 use crate::env::{held, parent};
 use crate::error::failed;
-use crate::io::{IoFile, Kind, OpenMode, Stat, read_full, write_full};
+use crate::io::{IoFile, Kind, OpenMode, Stat, not_a_file, read_full, write_full};
 use crate::tenant::{Cell, Tenant};
 use crate::{layout, lock, sessions};
 
@@ -73,7 +73,7 @@ fn find(tenant: &Tenant, session: &Session, path: &Path, known: Option<Written>)
     let env = &tenant.env;
     let stat = match env.io.stat(path) {
         Ok(stat) if stat.kind == Kind::File => stat,
-        Ok(_) => return Err(failed("read", path, io::ErrorKind::IsADirectory.into())),
+        Ok(stat) => return Err(failed("read", path, not_a_file(stat.kind))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(failed("look at", path, error)),
     };

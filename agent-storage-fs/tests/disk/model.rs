@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, Stat};
+use agent_storage_fs::io::{FileId, Io, IoFile, Kind, OpenMode, Stat};
 
 use crate::fault::{Call, Fault, Fired};
 
@@ -394,13 +394,8 @@ impl State {
             Node::File(data) => (Kind::File, data.len() as u64),
             Node::Folder(_) => (Kind::Folder, 0),
         };
-        let named = |other: &Node| match other {
-            Node::Folder(names) => names.values().filter(|named| **named == node).count(),
-            Node::File(_) => 0,
-        };
-        let links = self.tree.0.values().map(named).sum::<usize>() as u64;
         let modified = self.written.get(&node).copied().unwrap_or_default();
-        Stat { kind, len, modified, inode: node, links }
+        Stat { kind, len, modified, id: FileId { device: 0, inode: node } }
     }
 
     fn sync(&mut self, node: u64, fault: Option<Fault>) -> io::Result<()> {
@@ -419,6 +414,15 @@ impl State {
                 }
             }
         }
+    }
+}
+
+impl Disk {
+    /// An open file or folder.
+    fn handle(&self, mut state: MutexGuard<'_, State>, path: &Path, node: u64) -> Box<dyn IoFile> {
+        state.handles += 1;
+        let handle = state.handles;
+        Box::new(DiskFile { disk: self.clone(), path: path.to_owned(), node, handle })
     }
 }
 
@@ -442,16 +446,23 @@ impl Io for Disk {
             }
             (Err(error), _) => return Err(error),
         };
-        if mode != OpenMode::Read && matches!(state.tree.0[&node], Node::Folder(_)) {
+        if matches!(state.tree.0[&node], Node::Folder(_)) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if let Some(Fault::DoneButFails(errno)) = fault {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        state.handles += 1;
-        let handle = state.handles;
-        drop(state);
-        Ok(Box::new(DiskFile { disk: self.clone(), path: path.to_owned(), node, handle }))
+        Ok(self.handle(state, path, node))
+    }
+
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        let (state, fault) = self.call("open", folder);
+        if let Some(Fault::Fails(errno) | Fault::DoneButFails(errno)) = fault {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let node = state.tree.find(folder)?;
+        state.tree.folder(node)?;
+        Ok(self.handle(state, folder, node))
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {

@@ -121,6 +121,11 @@ impl Io for Spy {
         Ok(Box::new(SpyFile { spy: self.clone(), path: path.to_owned(), file: RealIo.open(path, mode)? }))
     }
 
+    fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
+        self.step("open", folder, 0)?;
+        Ok(Box::new(SpyFile { spy: self.clone(), path: folder.to_owned(), file: RealIo.open_lock(folder)? }))
+    }
+
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         self.step("stat", path, 0)?;
         RealIo.stat(path)

@@ -76,6 +76,38 @@ async fn no_tenant_is_overlooked() {
     }
 }
 
+/// R01, X01: a tenant with a folder in the place of its bindings, and one with a file in the place of its workspaces, keep no
+/// command from the other tenants.
+#[tokio::test]
+async fn a_bad_tenant_stops_no_command_for_all() {
+    let site = Site::new("files");
+    tenants(&site, &["alice", "bob", "carol", "dora"]).await;
+    let all = site.path().join("data/tenants");
+    fs::create_dir(all.join("alice/bindings.toml")).unwrap();
+    fs::remove_dir_all(all.join("carol/workspaces")).unwrap();
+    fs::write(all.join("carol/workspaces"), "mine").unwrap();
+    for (args, bad) in [
+        (&["verify", "--all-tenants"][..], &["alice", "carol"][..]),
+        (&["rebuild", "--all-tenants"], &["carol"]),
+        (&["session", "list", "--all-tenants"], &["carol"]),
+        (&["workspace", "list", "--all-tenants"], &["carol"]),
+        (&["device", "list", "--all-tenants"], &["alice"]),
+    ] {
+        let ran = site.run(args);
+        assert_eq!(ran.code, 5, "{args:?}: {ran:?}");
+        for tenant in ["bob", "dora"] {
+            assert!(ran.out.contains(&format!("tenant {tenant}")), "{args:?}: {ran:?}");
+        }
+        assert!(bad.iter().all(|bad| ran.err.contains(&format!("tenant {bad}"))), "{args:?}: {ran:?}");
+    }
+    // What stands for the folder of all of them and is none is said, too.
+    fs::rename(&all, site.path().join("data/moved")).unwrap();
+    fs::write(&all, "mine").unwrap();
+    let ran = site.run(&["verify", "--all-tenants"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.err.contains("the list of tenants is damaged"), "{ran:?}");
+}
+
 fn damage_of(site: &Site, kind: &str, tenant: &str, workspace: &str, session: &str) {
     match kind {
         "files" => {

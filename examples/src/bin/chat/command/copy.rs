@@ -45,6 +45,7 @@ impl Copy {
         let to = self.to.tenants().await?;
         let bar = Arc::new(Bar::new(self.progress));
         let mut report = CopyReport::default();
+        report.damaged.extend(chosen.damaged.iter().cloned());
         for tenant in tenants {
             let told = bar.clone();
             let mut copy = StoreCopy::new(from.storage(tenant), to.storage(tenant)).watch(move |progress| {

@@ -219,7 +219,9 @@ async fn on_each(
     chosen: &tenants::Chosen,
 ) -> Result<(), Failure> {
     let out = Out::new(args.json);
-    let mut failed: Option<Failure> = None;
+    let damage = chosen.damaged.first();
+    let mut failed =
+        damage.map(|damage| Failure::incomplete(format!("the list of tenants is damaged: {damage}")));
     for tenant in &chosen.tenants {
         let site = Site::new(args, store, tenant, out.of(chosen, tenant))?;
         match on_site(command.clone(), &site).await {

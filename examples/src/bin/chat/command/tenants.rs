@@ -1,6 +1,6 @@
 //! Of whose data a command speaks, and of whose it does not.
 
-use agent_core::{TenantId, Tenants};
+use agent_core::{Damaged, TenantId, Tenants};
 
 use super::Failure;
 use super::output::Out;
@@ -21,6 +21,8 @@ pub(crate) struct Chosen {
     pub(crate) is_all: bool,
     /// How many hold something and are not looked at; `None` if the command is of one tenant alone.
     pub(crate) others: Option<usize>,
+    /// What of the list of tenants is damaged, if all were asked for.
+    pub(crate) damaged: Vec<Damaged>,
 }
 
 /// Chooses by the options. A tenant that is named must be there.
@@ -31,11 +33,11 @@ pub(crate) async fn choose(
 ) -> Result<Chosen, Failure> {
     let one = named.cloned().unwrap_or_default();
     if named.is_none() && all_tenants.is_none() {
-        return Ok(Chosen { tenants: vec![one], is_all: false, others: None });
+        return Ok(Chosen { tenants: vec![one], is_all: false, others: None, damaged: Vec::new() });
     }
-    let there = all(store).await?;
+    let (there, damaged) = all(store).await?;
     if all_tenants.is_some_and(|all| all.all_tenants) {
-        return Ok(Chosen { tenants: there, is_all: true, others: Some(0) });
+        return Ok(Chosen { tenants: there, is_all: true, others: Some(0), damaged });
     }
     if named.is_some() && !there.contains(&one) {
         let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -43,7 +45,8 @@ pub(crate) async fn choose(
         return Err(Failure::absent(text));
     }
     let others = there.iter().filter(|tenant| **tenant != one).count();
-    Ok(Chosen { tenants: vec![one], is_all: false, others: all_tenants.map(|_| others) })
+    let others = all_tenants.map(|_| others);
+    Ok(Chosen { tenants: vec![one], is_all: false, others, damaged: Vec::new() })
 }
 
 impl Chosen {
@@ -57,18 +60,14 @@ impl Chosen {
     }
 }
 
-/// The tenants that hold anything.
-pub(crate) async fn all(store: &dyn Tenants) -> Result<Vec<TenantId>, Failure> {
-    let mut all: Vec<TenantId> = Vec::new();
+/// The tenants that hold anything, and what of their list is damaged.
+async fn all(store: &dyn Tenants) -> Result<(Vec<TenantId>, Vec<Damaged>), Failure> {
+    let (mut all, mut damaged): (Vec<TenantId>, _) = (Vec::new(), Vec::new());
     loop {
         let page = store.list(all.last().cloned()).await?;
-        if let Some(damaged) = page.damaged.first() {
-            return Err(Failure::incomplete(format!(
-                "the list of tenants is damaged: {damaged}; nothing was done"
-            )));
-        }
+        damaged.extend(page.damaged);
         if page.items.is_empty() {
-            return Ok(all);
+            return Ok((all, damaged));
         }
         all.extend(page.items);
     }
