@@ -14,6 +14,7 @@ mod context;
 mod faults;
 mod forks;
 mod freeze;
+mod greedy;
 mod keep;
 mod manager;
 mod models;
