@@ -81,7 +81,10 @@ impl Driver {
     ) -> Result<StopReason, AnswerEnd> {
         let mut room = Room::of(&self.settings.limits, self.tool_calls);
         loop {
-            let heard = match self.heard(async { stream.next().await.map_or(Some(None), |it| it.map(Some)) }).await? {
+            let heard = match self
+                .heard(async { stream.next().await.map_or(Some(None), |it| it.map(Some)) })
+                .await?
+            {
                 None => return Err(self.failed_provider("ended its answer without saying why").into()),
                 Some(heard) => heard?,
             };

@@ -473,7 +473,12 @@ fn goes_on(persistence: Persistence, error: &Error) -> bool {
 }
 
 /// A plugin's hook: what goes wrong in it is logged.
-async fn hook(plugin: &str, name: &str, runtime: &AgentRuntime, work: impl Future<Output = Option<Result<()>>>) {
+async fn hook(
+    plugin: &str,
+    name: &str,
+    runtime: &AgentRuntime,
+    work: impl Future<Output = Option<Result<()>>>,
+) {
     match timeout(runtime.shared.config.limits.tool_timeout, work).await {
         Ok(Some(Ok(()))) => {}
         Ok(Some(Err(error))) => {

@@ -10,6 +10,7 @@ mod offline;
 mod plugin;
 mod provider;
 mod room;
+mod rounds;
 pub(crate) mod run;
 mod scheduler;
 mod session_tools;
@@ -34,8 +35,9 @@ pub use plugin::{Plugin, ToolContext};
 pub use provider::{
     LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolMode, ToolSpec, Usage,
 };
+pub use rounds::{Round, SchedulerConfig};
 pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
-pub use scheduler::{Round, Scheduler, SchedulerConfig};
+pub use scheduler::Scheduler;
 pub use session_tools::SessionTools;
 
 use crate::effects::Effects;

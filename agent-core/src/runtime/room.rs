@@ -78,7 +78,13 @@ impl Room {
 
     /// Cuts a piece of reasoning to what there is room for.
     pub(super) fn thinking(&mut self, piece: &mut String) -> Result<(), Full> {
-        cut(piece, &mut self.thinking, &mut self.all, ("reasoning", self.limits.thinking_bytes), self.limits.answer_bytes)
+        cut(
+            piece,
+            &mut self.thinking,
+            &mut self.all,
+            ("reasoning", self.limits.thinking_bytes),
+            self.limits.answer_bytes,
+        )
     }
 
     /// Takes a call, if there is room for it; `waits` if somebody has to answer it.

@@ -31,7 +31,11 @@ pub(crate) struct Toolbox {
 
 impl Toolbox {
     /// The tools of these plugins, for which the host has these policies.
-    pub(crate) fn new(plugins: &[(String, Arc<dyn Plugin>)], policies: &Policies, faults: &mut Vec<String>) -> Self {
+    pub(crate) fn new(
+        plugins: &[(String, Arc<dyn Plugin>)],
+        policies: &Policies,
+        faults: &mut Vec<String>,
+    ) -> Self {
         let mut toolbox = Self::default();
         for (name, plugin) in plugins {
             let Some(specs) = called(|| plugin.tools()) else {

@@ -212,7 +212,8 @@ async fn endless_calls_end_at_the_limit_of_calls() {
 async fn endless_questions_end_at_the_limit_of_calls() {
     for (name, storage) in storages() {
         let model = Greedy::new(call("ask", "{}"));
-        let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+        let chat =
+            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
         let (_, report) = ask(&chat, "go").await;
         assert!(model.taken() <= 33, "{name}: {} calls were taken", model.taken());
         let waits = matches!(report.outcome, RunOutcome::Awaiting(_));
@@ -238,7 +239,8 @@ async fn calls_of_an_answer_that_is_cut_are_not_made() {
             call("small", "[2]"),
             ModelEvent::ToolUse(odd),
         ];
-        let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+        let chat =
+            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
         let (_, report) = ask(&chat, "go").await;
         assert_eq!(model.taken(), 1, "{name}");
         assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
@@ -260,7 +262,8 @@ async fn an_answer_is_bounded_as_a_whole() {
     for (name, storage) in storages() {
         let input = format!("\"{}\"", "x".repeat(900_000));
         let model = Greedy::new(call("small", &input));
-        let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+        let chat =
+            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
         let (_, report) = ask(&chat, "go").await;
         assert!(model.taken() <= 5, "{name}: {} calls were taken", model.taken());
         assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
