@@ -35,6 +35,7 @@ pub(crate) struct Isolated<T>(Option<T>);
 
 impl<T> Isolated<T> {
     /// Isolates what the host gave.
+    #[cfg(feature = "runtime")]
     pub(crate) const fn new(theirs: T) -> Self {
         Self(Some(theirs))
     }

@@ -95,13 +95,19 @@ impl Driver {
                     let fits = room.text(&mut piece);
                     answer.text.push_str(&piece);
                     self.send(Update::Text(piece));
-                    fits
+                    fits.map_err(|cut| {
+                        self.drop_part(&mut answer.text, &cut.rest);
+                        cut.full
+                    })
                 }
                 ModelEvent::Thinking(mut piece) => {
                     let fits = room.thinking(&mut piece);
                     answer.thinking.push_str(&piece);
                     self.send(Update::Thinking(piece));
-                    fits
+                    fits.map_err(|cut| {
+                        self.drop_part(&mut answer.thinking, &cut.rest);
+                        cut.full
+                    })
                 }
                 ModelEvent::ToolUse(mut call) => {
                     let waits = self.waits(&call.name);
@@ -121,6 +127,20 @@ impl Driver {
                 warn!(%session, provider, limit = %full, "the model's answer met a limit, and was cut there");
                 return Err(AnswerEnd::Full(full));
             }
+        }
+    }
+
+    /// Takes a part of a secret's value off the end of a text that was cut: it would not be known, and not be hidden.
+    fn drop_part(&self, kept: &mut String, rest: &str) {
+        let runtime = self.handle.runtime();
+        if runtime.secrets.is_none() {
+            return;
+        }
+        let whole = format!("{kept}{rest}");
+        let (alone, whole) = (runtime.hide(kept), runtime.hide(&whole));
+        let same = alone.bytes().zip(whole.bytes()).take_while(|(alone, whole)| alone == whole).count();
+        if same < alone.len() {
+            *kept = alone[..alone.floor_char_boundary(same)].to_owned();
         }
     }
 

@@ -17,8 +17,8 @@ use crate::session::{ToolOutcome, ToolResult, ToolUse};
 /// What is decided on tools by their names.
 type Policies = BTreeMap<String, ToolPolicy>;
 
-/// The most bytes of a tool's error that are kept.
-const ERROR_MAX_BYTES: usize = 64 << 10;
+/// The most bytes of a tool's error; in an event a byte of text takes up to six.
+const ERROR_MAX_BYTES: usize = 2 << 20;
 
 /// The tools of all plugins.
 #[derive(Debug, Default)]
@@ -80,8 +80,12 @@ impl Toolbox {
         policies: &Policies,
         time: Duration,
     ) -> ToolResult {
-        let failed = |mut text: String| {
-            text.truncate(text.floor_char_boundary(ERROR_MAX_BYTES));
+        let failed = |text: String| {
+            // Not cut: what hides secrets comes later, and would not know a part of a value.
+            let text = match text.len() > ERROR_MAX_BYTES {
+                true => format!("the tool failed, with an error of {} bytes, which is not kept", text.len()),
+                false => text,
+            };
             ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
         };
         if self.mode(&call.name, policies) == ToolMode::Never {

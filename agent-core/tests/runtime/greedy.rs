@@ -1,16 +1,19 @@
 //! Models that do not stop: each answer is cut at a limit while it streams, and what came until then is kept.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{agent, agent_with, all_storages, calls, check_log, device, log, read, said, storages};
 use agent_core::runtime::{
-    AgentRuntime, Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, RunOutcome,
-    RunReport, StopReason, ToolContext, ToolMode, ToolSpec, Update, Usage,
+    AgentBuilder, AgentRuntime, Config, EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest,
+    ModelStream, Plugin, RunOutcome, RunReport, StopReason, ToolContext, ToolMode, ToolSpec, Update, Usage,
 };
+use agent_core::secrets::{Secret, SecretName, Secrets};
 use agent_core::{
-    Body, EventType, RawJson, Reason, Result, SessionHandle, SessionState, ToolOutcome, async_trait,
+    Access, Body, Error, ErrorKind, EventType, MemoryStore, Patch, RawJson, Reason, Result, SessionHandle,
+    SessionState, ToolOutcome, async_trait,
 };
 use futures::stream::{self, StreamExt};
 
@@ -90,6 +93,7 @@ impl Plugin for Tools {
         vec![
             ToolSpec::new("make", "makes a MiB"),
             ToolSpec::new("small", "makes nothing"),
+            ToolSpec::new("fail", "fails with 20 MiB"),
             ToolSpec::new("ask", "asks first").with_mode(ToolMode::Confirm),
         ]
     }
@@ -97,6 +101,7 @@ impl Plugin for Tools {
     async fn call(&self, tool: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
         match tool {
             "make" => RawJson::of(&"m".repeat(MIB)),
+            "fail" => Err(Error::new(ErrorKind::Provider, "f".repeat(20 * MIB))),
             _ => RawJson::parse("0"),
         }
     }
@@ -299,5 +304,60 @@ async fn an_unread_stream_is_bounded_and_ends() {
         let stored = log(&chat).await;
         let results = stored.iter().filter(|event| event.kind == EventType::AGENT_TOOL_RESULT).count();
         assert_eq!(results, 20, "{name}: all of it is stored");
+    }
+}
+
+/// A37: the error of a tool may be of any size; a part of it is its result.
+#[tokio::test]
+async fn a_tools_error_of_any_size_is_cut() {
+    for (name, storage) in storages() {
+        let mut model = Greedy::new(call("fail", "{}"));
+        model.most = 1;
+        let chat = open(&agent_with(&storage, model, Config::default(), [Arc::new(Tools) as _])).await;
+        let (text, report) = ask(&chat, "go").await;
+        assert_eq!((&*text, report.outcome), ("enough", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+        let result = &calls(&chat).await[0].1[0];
+        assert_eq!(result.outcome, ToolOutcome::Error, "{name}");
+        assert!(
+            result.output.get().contains("20971520 bytes"),
+            "{name}: {} bytes",
+            result.output.get().len()
+        );
+    }
+}
+
+/// A24: limits of bytes that allow nothing, or more than an event holds, are named when the agent is built.
+#[test]
+fn limits_of_bytes_are_checked() {
+    let refused = [
+        (Config::default().max_text_bytes(0), "bytes of text in an answer"),
+        (Config::default().max_thinking_bytes(3 * MIB), "bytes of reasoning in an answer"),
+        (Config::default().max_call_bytes(16 * MIB), "bytes of input of a tool call"),
+        (Config::default().max_answer_bytes(33 * MIB), "bytes of an answer"),
+    ];
+    for (config, text) in refused {
+        let builder = AgentBuilder::new(config).with_llm(Arc::new(EchoProvider::new()));
+        let error = builder.with_storage(MemoryStore::new()).build().unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+/// R25: where an answer is cut within the value of a secret, no part of the value is kept.
+#[tokio::test]
+async fn an_answer_cut_within_a_secret_shows_no_part_of_it() {
+    for (name, storage) in storages() {
+        let secret: SecretName = "github".parse().unwrap();
+        let value = Secret::new("ghp_0123456789abcdef").unwrap();
+        let mut model = Greedy::text(&format!("{}ghp_0123456789abcdef and more", "x".repeat(90)));
+        model.most = 1;
+        let secrets = Secrets::new(BTreeMap::from([(secret.clone(), value)]));
+        let agent =
+            agent_with(&storage, model, Config::default().max_text_bytes(100), []).with_secrets(secrets);
+        let chat = open(&agent).await;
+        let mount = Patch::new().mount(secret.resource(), Access::Read);
+        let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
+        assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
+        let kept = said(&chat).await.pop().unwrap().1;
+        assert!(kept.starts_with(&"x".repeat(90)) && !kept.contains("gh"), "{name}: {kept}");
     }
 }
