@@ -66,11 +66,11 @@ pub struct Limits {
     /// How many tools are called in one run. An answer that calls more is dropped at the first call over it; the calls
     /// before that are made.
     pub tool_calls: u32,
-    /// The most bytes of text in one answer of the model; 1 MiB unless set, at most 2 MiB. An answer that reaches this or
+    /// The most bytes of text in one answer of the model; 1 MiB unless set, at most 15 MiB. An answer that reaches this or
     /// one of the next three limits is dropped there: what came until then is stored, its calls are not made, and the run
     /// ends for the reason [`MaxOutput`](crate::Reason::MaxOutput).
     pub text_bytes: usize,
-    /// The most bytes of reasoning in one answer; 1 MiB unless set, at most 2 MiB.
+    /// The most bytes of reasoning in one answer; 1 MiB unless set, at most 15 MiB.
     pub thinking_bytes: usize,
     /// The most bytes of the input of one tool call; 1 MiB unless set, at most 15 MiB. A call that is larger is not stored.
     pub call_bytes: usize,
@@ -109,8 +109,9 @@ impl Default for Limits {
 
 impl Limits {
     /// The most that can be set of [`text_bytes`](field@Self::text_bytes) and
-    /// [`thinking_bytes`](field@Self::thinking_bytes). In an event a byte of text takes up to six.
-    pub const TEXT_MAX_BYTES: usize = 2 << 20;
+    /// [`thinking_bytes`](field@Self::thinking_bytes). A text is also cut where it would take more as JSON, in which a quote
+    /// takes two bytes and a control character six: an event does not hold more.
+    pub const TEXT_MAX_BYTES: usize = 15 << 20;
     /// The most that can be set of [`call_bytes`](field@Self::call_bytes).
     pub const CALL_MAX_BYTES: usize = 15 << 20;
     /// The most that can be set of [`answer_bytes`](field@Self::answer_bytes).
@@ -236,14 +237,14 @@ impl Config {
         self
     }
 
-    /// Sets the most bytes of text in one answer; at most 2 MiB.
+    /// Sets the most bytes of text in one answer; at most 15 MiB.
     #[must_use]
     pub fn max_text_bytes(mut self, bytes: usize) -> Self {
         self.limits.text_bytes = bytes;
         self
     }
 
-    /// Sets the most bytes of reasoning in one answer; at most 2 MiB.
+    /// Sets the most bytes of reasoning in one answer; at most 15 MiB.
     #[must_use]
     pub fn max_thinking_bytes(mut self, bytes: usize) -> Self {
         self.limits.thinking_bytes = bytes;

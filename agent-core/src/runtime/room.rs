@@ -57,8 +57,8 @@ impl fmt::Display for Full {
 pub(super) struct Room {
     /// What there is room for at first.
     limits: Limits,
-    text: usize,
-    thinking: usize,
+    text: Left,
+    thinking: Left,
     all: usize,
     calls: u32,
     waiting: usize,
@@ -74,8 +74,8 @@ impl Room {
         limits.call_bytes = limits.call_bytes.min(Limits::CALL_MAX_BYTES);
         limits.answer_bytes = limits.answer_bytes.min(Limits::ANSWER_MAX_BYTES);
         Self {
-            text: limits.text_bytes,
-            thinking: limits.thinking_bytes,
+            text: Left { text: limits.text_bytes, json: Limits::TEXT_MAX_BYTES },
+            thinking: Left { text: limits.thinking_bytes, json: Limits::TEXT_MAX_BYTES },
             all: limits.answer_bytes,
             calls: limits.tool_calls.saturating_sub(made),
             waiting: WAITING_MAX,
@@ -127,29 +127,83 @@ impl Room {
     }
 }
 
+/// How many bytes of a text there is room for.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    text: usize,
+    /// As JSON, as it is in an event.
+    json: usize,
+}
+
 /// Cuts a piece to what there is room for, at a character. An empty one counts, too, so that a stream of nothing ends.
 fn cut(
     piece: &mut String,
-    left: &mut usize,
+    left: &mut Left,
     all: &mut usize,
     (noun, most): (&'static str, usize),
     most_of_all: usize,
 ) -> Result<(), Cut> {
-    let full = if piece.len() > *left {
+    let mut json = json_bytes(piece);
+    let full = if piece.len() > left.text {
         Err(Full::Bytes(noun, most))
+    } else if json > left.json {
+        Err(Full::Bytes(noun, Limits::TEXT_MAX_BYTES))
     } else if piece.len().max(1) > *all {
         Err(Full::Bytes("an answer", most_of_all))
     } else {
         Ok(())
     };
     let full = full.map_err(|full| {
-        let at = piece.floor_char_boundary((*left).min(*all));
+        let mut at = piece.floor_char_boundary(left.text.min(*all));
+        json = json_bytes(&piece[..at]);
+        while json > left.json {
+            let shorter = piece.floor_char_boundary(at.saturating_sub((json - left.json).div_ceil(6)));
+            json -= json_bytes(&piece[shorter..at]);
+            at = shorter;
+        }
         let rest = piece[at..piece.floor_char_boundary(at + REST_MAX_BYTES)].to_owned();
         piece.truncate(at);
         piece.shrink_to_fit();
         Cut { full, rest }
     });
-    *left -= piece.len();
+    left.text -= piece.len();
+    left.json -= json;
     *all -= piece.len().max(1).min(*all);
     full
+}
+
+/// How many bytes a text takes as JSON, without its quotes.
+fn json_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_measured_as_it_is_stored() {
+        let text: String = (0..0x100_u32).filter_map(char::from_u32).chain(['한', '🙂']).collect();
+        assert_eq!(json_bytes(&text) + 2, serde_json::to_string(&text).unwrap().len());
+    }
+
+    #[test]
+    fn a_text_is_cut_where_an_event_is_full() {
+        // A configuration that a session keeps may say anything.
+        let limits = Limits { text_bytes: usize::MAX, answer_bytes: usize::MAX, ..Limits::default() };
+        assert_eq!(Room::of(&limits, 0).limits.text_bytes, Limits::TEXT_MAX_BYTES);
+        for unit in ["\u{1}", "\"", "한\u{1}a", "x"] {
+            let mut room = Room::of(&limits, 0);
+            room.text.json = 1000;
+            let mut piece = unit.repeat(1000);
+            assert!(room.text(&mut piece).is_err());
+            assert!((991..=1000).contains(&json_bytes(&piece)), "{unit:?}: {} bytes", piece.len());
+        }
+    }
 }

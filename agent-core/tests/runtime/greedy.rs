@@ -331,7 +331,7 @@ async fn a_tools_error_of_any_size_is_cut() {
 fn limits_of_bytes_are_checked() {
     let refused = [
         (Config::default().max_text_bytes(0), "bytes of text in an answer"),
-        (Config::default().max_thinking_bytes(3 * MIB), "bytes of reasoning in an answer"),
+        (Config::default().max_thinking_bytes(16 * MIB), "bytes of reasoning in an answer"),
         (Config::default().max_call_bytes(16 * MIB), "bytes of input of a tool call"),
         (Config::default().max_answer_bytes(33 * MIB), "bytes of an answer"),
     ];

@@ -252,7 +252,7 @@ async fn f20_a_degraded_turn_is_told() {
         let values = BTreeMap::from([(name.clone(), Secret::new("x".repeat(8)).unwrap())]);
         let secrets = Secrets::new(values);
         secrets.reveal(WorkspaceId::DEFAULT, &name).await.unwrap();
-        let large = "x".repeat(runtime::Limits::TEXT_MAX_BYTES);
+        let large = "x".repeat(2 << 20);
         let config = config.max_text_bytes(large.len());
         let turns = [runtime::Turn::new().text(large), runtime::Turn::new().text("short")];
         let agent = agent(&storage, ScriptedProvider::new(turns), config).with_secrets(secrets);
