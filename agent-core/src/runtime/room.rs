@@ -201,7 +201,7 @@ mod tests {
         for unit in ["\u{1}", "\"", "한\u{1}a", "x"] {
             let mut room = Room::of(&limits, 0);
             room.text.json = 1000;
-            let mut piece = unit.repeat(1000);
+            let mut piece = unit.repeat(1001);
             assert!(room.text(&mut piece).is_err());
             assert!((991..=1000).contains(&json_bytes(&piece)), "{unit:?}: {} bytes", piece.len());
         }
