@@ -16,6 +16,7 @@ mod handle;
 pub mod holdings;
 mod id;
 mod in_memory;
+mod isolated;
 mod json;
 pub mod maintenance;
 mod manager;

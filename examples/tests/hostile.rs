@@ -43,7 +43,10 @@ async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for text in texts() {
         // So much that the model is shown the largest text whole.
-        let config = Config::default().context(ContextLimits::new(200, 32 << 20));
+        let config = Config::default()
+            .context(ContextLimits::new(200, 32 << 20))
+            .max_text_bytes(15 << 20)
+            .max_answer_bytes(32 << 20);
         let agent = AgentBuilder::new(config)
             .with_llm(Arc::new(EchoProvider::new()))
             .with_storage(storage(folder.path()).await)

@@ -116,7 +116,7 @@ impl Writer {
     }
 
     fn signal(&self, signal: Signal) {
-        drop(kill_process(Pid::from_child(&self.0), signal));
+        let _ = kill_process(Pid::from_child(&self.0), signal);
     }
 }
 

@@ -1,14 +1,17 @@
 //! One step of a run with the model: ask it, and hand on what it says as it says it.
 
-use std::panic::AssertUnwindSafe;
-
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
+use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
+use tracing::warn;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::isolated::{Isolated, isolated};
+use crate::json::RawJson;
 use crate::runtime::Shared;
 use crate::runtime::drive::Driver;
-use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, StopReason};
+use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
+use crate::runtime::room::{Full, Room};
 use crate::runtime::run::Update;
 use crate::runtime::stop::Stopped;
 use crate::secrets::{Pieces, Secrets};
@@ -40,6 +43,8 @@ impl Shown {
 
 pub(super) enum AnswerEnd {
     Done(StopReason),
+    /// It met a limit, and was dropped there.
+    Full(Full),
     Stopped(Stopped),
     Failed(Error),
 }
@@ -81,24 +86,81 @@ impl Driver {
         shown: &mut Shown,
     ) -> Result<StopReason, AnswerEnd> {
         let provider = self.settings.provider(shared, &self.session)?.clone();
-        let generate = async { provider.generate(request).await };
-        let mut stream = self.heard(generate).await??;
+        let generate = isolated(|| provider.generate(request));
+        let mut stream = Isolated::new(self.heard(generate).await??);
+        let end = self.take(&mut stream, answer, shown).await;
+        // Dropped here, so that the provider ends its request before anything else happens.
+        match end {
+            Ok(_) | Err(AnswerEnd::Full(_)) if !stream.end() => {
+                Err(self.failed_provider("panicked when its answer was dropped").into())
+            }
+            end => end,
+        }
+    }
+
+    /// Takes what the stream gives, until it ends or a limit is met.
+    async fn take(
+        &mut self,
+        stream: &mut Isolated<ModelStream>,
+        answer: &mut Answer,
+        shown: &mut Shown,
+    ) -> Result<StopReason, AnswerEnd> {
+        let mut room = Room::of(&self.settings.limits, self.tool_calls);
         loop {
-            match self.heard(stream.next()).await?.transpose()? {
-                Some(ModelEvent::Text(text)) => {
-                    answer.text.push_str(&text);
-                    self.show(&mut shown.text, text, Update::Text);
+            let heard = match self
+                .heard(async { stream.next().await.map_or(Some(None), |it| it.map(Some)) })
+                .await?
+            {
+                None => return Err(self.failed_provider("ended its answer without saying why").into()),
+                Some(heard) => heard?,
+            };
+            // A stream that always has something must not keep others from running.
+            consume_budget().await;
+            let fits = match heard {
+                ModelEvent::Text(mut piece) => {
+                    let fits = room.text(&mut piece);
+                    answer.text.push_str(&piece);
+                    self.show(&mut shown.text, piece, Update::Text);
+                    fits.map_err(|cut| {
+                        self.drop_part(&mut answer.text, &cut.rest);
+                        cut.full
+                    })
                 }
-                Some(ModelEvent::Thinking(text)) => {
-                    answer.thinking.push_str(&text);
-                    self.show(&mut shown.thinking, text, Update::Thinking);
+                ModelEvent::Thinking(mut piece) => {
+                    let fits = room.thinking(&mut piece);
+                    answer.thinking.push_str(&piece);
+                    self.show(&mut shown.thinking, piece, Update::Thinking);
+                    fits.map_err(|cut| {
+                        self.drop_part(&mut answer.thinking, &cut.rest);
+                        cut.full
+                    })
                 }
-                Some(ModelEvent::ToolUse(call)) => answer.calls.push(call),
-                Some(ModelEvent::Done { stop, usage }) => {
+                // The event around it has a level of its own.
+                ModelEvent::ToolUse(call) if call.input.depth() >= RawJson::MAX_DEPTH => {
+                    let most = RawJson::MAX_DEPTH - 1;
+                    let what =
+                        format!("called a tool with JSON of {} levels, more than {most}", call.input.depth());
+                    return Err(self.failed_provider(&what).into());
+                }
+                ModelEvent::ToolUse(mut call) => {
+                    let waits = self.waits(&call.name);
+                    let fits = room.call(&mut call, waits);
+                    if fits.is_ok() {
+                        answer.calls.push(call);
+                    }
+                    fits
+                }
+                ModelEvent::Done { stop, usage } => {
                     self.usage = self.usage.plus(usage);
                     return Ok(stop);
                 }
-                None => return Err(self.failed_provider("ended its answer without saying why").into()),
+            };
+            if let Err(full) = fits {
+                // What is held back may be the beginning of a value whose end was cut off.
+                *shown = Shown::default();
+                let (session, provider) = (self.session.id, &self.settings.provider);
+                warn!(%session, provider, limit = %full, "the model's answer met a limit, and was cut there");
+                return Err(AnswerEnd::Full(full));
             }
         }
     }
@@ -118,21 +180,35 @@ impl Driver {
         self.handle.runtime().secrets.clone()
     }
 
+    /// Takes a part of a secret's value off the end of a text that was cut: it would not be known, and not be hidden.
+    fn drop_part(&self, kept: &mut String, rest: &str) {
+        let runtime = self.handle.runtime();
+        if runtime.secrets.is_none() {
+            return;
+        }
+        let whole = format!("{kept}{rest}");
+        let (alone, whole) = (runtime.hide(kept), runtime.hide(&whole));
+        let same = alone.bytes().zip(whole.bytes()).take_while(|(alone, whole)| alone == whole).count();
+        if same < alone.len() {
+            *kept = alone[..alone.floor_char_boundary(same)].to_owned();
+        }
+    }
+
     /// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.
-    async fn heard<T>(&mut self, work: impl Future<Output = T>) -> Result<T, AnswerEnd> {
+    async fn heard<T>(&mut self, work: impl Future<Output = Option<T>>) -> Result<T, AnswerEnd> {
         let silence = self.settings.limits.model_silence;
         tokio::select! {
             biased;
             stopped = &mut self.stop => Err(AnswerEnd::Stopped(stopped)),
-            heard = timeout(silence, AssertUnwindSafe(work).catch_unwind()) => match heard {
-                Ok(Ok(heard)) => Ok(heard),
-                Ok(Err(_)) => Err(self.failed_provider("panicked").into()),
+            heard = timeout(silence, work) => match heard {
+                Ok(Some(heard)) => Ok(heard),
+                Ok(None) => Err(self.failed_provider("panicked").into()),
                 Err(_) => Err(self.failed_provider(&format!("was silent for {silence:?}")).into()),
             },
         }
     }
 
-    fn failed_provider(&self, what: &str) -> Error {
+    pub(super) fn failed_provider(&self, what: &str) -> Error {
         Error::new(ErrorKind::Provider, format!("provider {} {what}", self.settings.provider))
     }
 }

@@ -6,6 +6,7 @@ use crate::binding::BindingStore;
 use crate::effects::Effects;
 use crate::error::{Error, Result};
 use crate::id::check_text;
+use crate::isolated::called;
 use crate::manager::WorkspaceManager;
 use crate::runtime::config::Config;
 use crate::runtime::plugin::Plugin;
@@ -135,8 +136,10 @@ impl AgentBuilder {
                 faults.push(format!("{slot} is missing"));
             }
         }
-        let active = self.active_provider(&mut faults);
-        let tools = Toolbox::new(&self.plugins, &self.config.tool_policies, &mut faults);
+        let names = self.provider_names(&mut faults);
+        let active = self.active_provider(&names, &mut faults);
+        let plugins = named_plugins(self.plugins, &mut faults);
+        let tools = Toolbox::new(&plugins, &self.config.tool_policies, &mut faults);
         let (Some(workspaces), Some(sessions), Some(bindings), Some(active), true) =
             (self.workspaces, self.sessions, self.bindings, active, faults.is_empty())
         else {
@@ -148,8 +151,9 @@ impl AgentBuilder {
         let shared = Shared {
             config: self.config,
             providers: self.providers,
+            names,
             active,
-            plugins: self.plugins,
+            plugins,
             tools,
             effects: self.effects,
             runs: Runs::default(),
@@ -162,16 +166,28 @@ impl AgentBuilder {
         })
     }
 
-    fn active_provider(&self, faults: &mut Vec<String>) -> Option<usize> {
-        let names: Vec<_> = self.providers.iter().map(|provider| provider.name()).collect();
-        for (at, name) in names.iter().enumerate() {
-            faults.extend(check_text("provider name", name, 256).err().map(|error| error.to_string()));
-            let model = check_text("model name", self.providers[at].model(), 256);
-            faults.extend(model.err().map(|error| error.to_string()));
-            if names[..at].contains(name) {
+    /// The name and the model of each provider: asked once, so that no run asks.
+    fn provider_names(&self, faults: &mut Vec<String>) -> Vec<(String, String)> {
+        let mut names: Vec<(String, String)> = Vec::with_capacity(self.providers.len());
+        for (at, provider) in self.providers.iter().enumerate() {
+            let asked = called(|| (provider.name().to_owned(), provider.model().to_owned()));
+            let Some((name, model)) = asked else {
+                faults.push(format!("provider {} panicked when it was asked for its name and model", at + 1));
+                continue;
+            };
+            for checked in [check_text("provider name", &name, 256), check_text("model name", &model, 256)] {
+                faults.extend(checked.err().map(|error| error.to_string()));
+            }
+            if names.iter().any(|(other, _)| *other == name) {
                 faults.push(format!("two providers are named {name}"));
             }
+            names.push((name, model));
         }
+        names
+    }
+
+    fn active_provider(&self, names: &[(String, String)], faults: &mut Vec<String>) -> Option<usize> {
+        let names: Vec<_> = names.iter().map(|(name, _)| &**name).collect();
         match &self.config.provider {
             Some(wanted) => {
                 let found = names.iter().position(|name| name == wanted);
@@ -193,4 +209,16 @@ impl AgentBuilder {
             None => (!names.is_empty()).then_some(0),
         }
     }
+}
+
+/// Plugins under their names: asked once, so that no run asks.
+fn named_plugins(plugins: Vec<Arc<dyn Plugin>>, faults: &mut Vec<String>) -> Vec<(String, Arc<dyn Plugin>)> {
+    let mut named = Vec::with_capacity(plugins.len());
+    for (at, plugin) in plugins.into_iter().enumerate() {
+        match called(|| plugin.name().to_owned()) {
+            Some(name) => named.push((name, plugin)),
+            None => faults.push(format!("plugin {} panicked when it was asked for its name", at + 1)),
+        }
+    }
+    named
 }

@@ -95,6 +95,28 @@ impl Driver {
         Ok(waiting.map_or(After::Ask, After::Await))
     }
 
+    /// Stores what was said and the calls, each with a result that says why it is not made.
+    pub(super) async fn refuse_calls(
+        &mut self,
+        calls: &[ToolUse],
+        mut said: Vec<Body>,
+        why: &str,
+    ) -> Result<()> {
+        let why = text_json(why);
+        let refused = |call: &ToolUse| ToolResult::new(call.call.clone(), ToolOutcome::Error, why.clone());
+        for calls in calls.chunks(CALLS_AT_ONCE) {
+            said.extend(calls.iter().cloned().map(Body::AgentToolUse));
+            said.extend(calls.iter().map(refused).map(Body::AgentToolResult));
+            let kept = said.drain(..).map(|body| NewEvent::of(&self.kept(&body))).collect();
+            self.save(kept).await?;
+            for call in calls {
+                self.send(Update::ToolCalled(call.clone()));
+                self.send(Update::ToolDone(refused(call)));
+            }
+        }
+        Ok(())
+    }
+
     /// Goes on with the calls for which the run before had to wait: makes those that were allowed, and waits for the
     /// next answer where there is one to wait for.
     pub(super) async fn answered_calls(&mut self, context: &mut ModelContext) -> Result<After> {
@@ -227,6 +249,11 @@ impl Driver {
         context.push(body, commit);
         self.send(Update::ToolDone(result));
         Ok(())
+    }
+
+    /// Whether a call of the tool waits for somebody.
+    pub(super) fn waits(&self, tool: &str) -> bool {
+        matches!(self.mode(tool), ToolMode::Confirm | ToolMode::Outside | ToolMode::Ask)
     }
 
     /// How the calls of a tool are made.

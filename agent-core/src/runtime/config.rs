@@ -63,8 +63,20 @@ pub struct Config {
 pub struct Limits {
     /// How often the model is asked in one run.
     pub turns: u32,
-    /// How many tools are called in one run.
+    /// How many tools are called in one run. An answer that calls more is dropped at the first call over it; the calls
+    /// before that are made.
     pub tool_calls: u32,
+    /// The most bytes of text in one answer of the model; 1 MiB unless set, at most 15 MiB. An answer that reaches this or
+    /// one of the next three limits is dropped there: what came until then is stored, its calls are not made, and the run
+    /// ends for the reason [`MaxOutput`](crate::Reason::MaxOutput).
+    pub text_bytes: usize,
+    /// The most bytes of reasoning in one answer; 1 MiB unless set, at most 15 MiB.
+    pub thinking_bytes: usize,
+    /// The most bytes of the input of one tool call; 1 MiB unless set, at most 15 MiB. A call that is larger is not stored.
+    pub call_bytes: usize,
+    /// The most bytes of one answer altogether: text, reasoning, and the names, ids and inputs of its calls; 4 MiB unless
+    /// set, at most 32 MiB. Each piece counts as one byte at least.
+    pub answer_bytes: usize,
     /// How long one tool call may take.
     pub tool_timeout: Duration,
     /// How long a question waits for its answer before it is given up and the run goes on; `None` for ever.
@@ -82,6 +94,10 @@ impl Default for Limits {
         Self {
             turns: 50,
             tool_calls: 200,
+            text_bytes: 1 << 20,
+            thinking_bytes: 1 << 20,
+            call_bytes: 1 << 20,
+            answer_bytes: 4 << 20,
             tool_timeout: Duration::from_secs(120),
             answer_timeout: None,
             model_silence: Duration::from_secs(600),
@@ -89,6 +105,17 @@ impl Default for Limits {
             context: ContextLimits::default(),
         }
     }
+}
+
+impl Limits {
+    /// The most that can be set of [`text_bytes`](field@Self::text_bytes) and
+    /// [`thinking_bytes`](field@Self::thinking_bytes). A text is also cut where it would take more as JSON, in which a quote
+    /// takes two bytes and a control character six: an event does not hold more.
+    pub const TEXT_MAX_BYTES: usize = 15 << 20;
+    /// The most that can be set of [`call_bytes`](field@Self::call_bytes).
+    pub const CALL_MAX_BYTES: usize = 15 << 20;
+    /// The most that can be set of [`answer_bytes`](field@Self::answer_bytes).
+    pub const ANSWER_MAX_BYTES: usize = 32 << 20;
 }
 
 /// What happens where a turn cannot be stored.
@@ -207,6 +234,34 @@ impl Config {
     #[must_use]
     pub fn max_tool_calls(mut self, calls: u32) -> Self {
         self.limits.tool_calls = calls;
+        self
+    }
+
+    /// Sets the most bytes of text in one answer; at most 15 MiB.
+    #[must_use]
+    pub fn max_text_bytes(mut self, bytes: usize) -> Self {
+        self.limits.text_bytes = bytes;
+        self
+    }
+
+    /// Sets the most bytes of reasoning in one answer; at most 15 MiB.
+    #[must_use]
+    pub fn max_thinking_bytes(mut self, bytes: usize) -> Self {
+        self.limits.thinking_bytes = bytes;
+        self
+    }
+
+    /// Sets the most bytes of the input of one tool call; at most 15 MiB.
+    #[must_use]
+    pub fn max_call_bytes(mut self, bytes: usize) -> Self {
+        self.limits.call_bytes = bytes;
+        self
+    }
+
+    /// Sets the most bytes of one answer altogether; at most 32 MiB.
+    #[must_use]
+    pub fn max_answer_bytes(mut self, bytes: usize) -> Self {
+        self.limits.answer_bytes = bytes;
         self
     }
 
@@ -335,6 +390,16 @@ impl Config {
         ] {
             if nothing {
                 check(Err(Error::invalid(format!("the limit allows no {noun}"))));
+            }
+        }
+        for (noun, bytes, most) in [
+            ("text in an answer", self.limits.text_bytes, Limits::TEXT_MAX_BYTES),
+            ("reasoning in an answer", self.limits.thinking_bytes, Limits::TEXT_MAX_BYTES),
+            ("input of a tool call", self.limits.call_bytes, Limits::CALL_MAX_BYTES),
+            ("an answer", self.limits.answer_bytes, Limits::ANSWER_MAX_BYTES),
+        ] {
+            if bytes == 0 || bytes > most {
+                check(Err(Error::invalid(format!("a limit of {bytes} bytes of {noun}; give 1 to {most}"))));
             }
         }
         faults

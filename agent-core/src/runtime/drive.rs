@@ -2,11 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
 
@@ -14,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::holdings::effective_mounts;
 use crate::id::{CommitId, Epoch, RunId};
+use crate::isolated::{called, isolated};
 use crate::runtime::AgentRuntime;
 use crate::runtime::Slot;
 use crate::runtime::ask::AnswerEnd;
@@ -21,14 +21,15 @@ use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
 use crate::runtime::config::Persistence;
 use crate::runtime::provider::{StopReason, Usage};
+use crate::runtime::room::Full;
 use crate::runtime::run::{RunOutcome, RunReport, Update};
 use crate::runtime::settings::{Settings, Theirs};
 use crate::runtime::spans;
 use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
-use crate::runtime::tools::isolated;
+use crate::runtime::updates::UpdateSender;
 use crate::secrets::SecretName;
 use crate::session::{
-    Actor, Body, Commit, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
+    Actor, Body, Commit, Cost, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
     SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
 };
 use crate::transcript::ModelContext;
@@ -39,7 +40,7 @@ pub(crate) struct Driver {
     pub(super) run: RunId,
     epoch: Epoch,
     pub(super) session: Session,
-    updates: mpsc::UnboundedSender<Result<Update>>,
+    updates: UpdateSender,
     own: OwnHead,
     pub(super) stop: BoxFuture<'static, Stopped>,
     /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
@@ -73,7 +74,7 @@ impl Driver {
         run: RunId,
         epoch: Epoch,
         session: Session,
-        updates: mpsc::UnboundedSender<Result<Update>>,
+        updates: UpdateSender,
         cancel: watch::Receiver<bool>,
     ) -> Self {
         let own = OwnHead::default();
@@ -102,31 +103,51 @@ impl Driver {
         }
     }
 
-    /// Runs to the end. A panic ends the stream with an error; the lease then expires by itself.
+    /// Runs to the end. A panic that none of the calls into the host's code has caught ends the run as failed.
     pub(crate) async fn run(mut self, slot: Slot) {
         let span = info_span!("run", session = %self.session.id, run = %self.run, epoch = %self.epoch);
         let sessions = self.handle.runtime().storage.sessions.clone();
         let ttl = self.handle.runtime().config().lease_ttl;
         let heart = Heart::beat(sessions, self.session.id, self.epoch, ttl);
-        let updates = self.updates.clone();
-        let id = self.session.id;
-        let end = AssertUnwindSafe(self.drive()).catch_unwind().instrument(span).await;
-        drop(heart);
+        let end = isolated(|| Box::pin(self.drive().instrument(span))).await;
         let last = match end {
-            Ok(Ok(report)) => Ok(Update::Ended(Box::new(report))),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(Error::new(
-                ErrorKind::Provider,
-                format!("the run of session {id} panicked; the session goes on when its lease has expired"),
-            )),
+            Some(Ok(report)) => Ok(Update::Ended(Box::new(report))),
+            Some(Err(error)) => Err(error),
+            None => Err(self.end_panicked().await),
         };
+        drop(heart);
         drop(slot);
-        // A stream that nobody reads is no failure.
-        let _ = updates.send(last);
+        self.updates.finish(last);
+    }
+
+    /// Ends a run that panicked: what it was about to store is stored, then its end.
+    async fn end_panicked(&mut self) -> Error {
+        let error = Error::new(
+            ErrorKind::Provider,
+            format!("the run of session {} panicked; what it said until then is kept", self.session.id),
+        );
+        let ended = isolated(|| {
+            Box::pin(async {
+                // It may be there already: the same commit again takes no effect then.
+                if let Some(commit) = self.backlog.pop_front()
+                    && let Ok(committed) = self.handle.runtime().storage.sessions.settle(commit).await
+                {
+                    self.handle.note(&committed.session);
+                    self.session = committed.session;
+                }
+                if asks_to_stop(&self.session, self.epoch).is_none() {
+                    self.give_up(&error).await;
+                }
+            })
+        });
+        if ended.await.is_none() {
+            warn!(session = %self.session.id, "the end of a run that panicked could not be stored; its lease expires");
+        }
+        error
     }
 
     pub(super) fn send(&self, update: Update) {
-        let _ = self.updates.send(Ok(update));
+        self.updates.send(update);
     }
 
     async fn drive(&mut self) -> Result<RunReport> {
@@ -222,6 +243,10 @@ impl Driver {
             if !text.trim().is_empty() {
                 said.push(Body::AgentMessage(Message::new(text.clone())));
             }
+            let full = match answer.end {
+                AnswerEnd::Full(full) => Some(full),
+                _ => None,
+            };
             let outcome = match answer.end {
                 AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
                 AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
@@ -229,18 +254,27 @@ impl Driver {
                 AnswerEnd::Done(stop) if answer.calls.is_empty() || stop != StopReason::EndTurn => {
                     Some(RunOutcome::Completed(stop.reason()))
                 }
-                AnswerEnd::Done(_) => None,
+                AnswerEnd::Full(full) if answer.calls.is_empty() => {
+                    Some(RunOutcome::Completed(full.reason()))
+                }
+                AnswerEnd::Full(_) | AnswerEnd::Done(_) => None,
             };
             if let Some(outcome) = outcome {
                 let said = said.iter().map(NewEvent::of).collect();
                 return Ok(Ending { text, said, outcome });
             }
             let calls = self.named(answer.calls, &context);
+            if let Some(full @ Full::Bytes(..)) = full {
+                let why = format!("not called: the answer reached its limit of {full}");
+                self.refuse_calls(&calls, said, &why).await?;
+                let outcome = RunOutcome::Completed(full.reason());
+                return Ok(Ending { text, said: Vec::new(), outcome });
+            }
             let after = self.call_tools(calls, said, &mut context).await?;
             if let Some(outcome) = outcome_of(after) {
                 return Ok(Ending { text, said: Vec::new(), outcome });
             }
-            if self.tool_calls > limits.tool_calls {
+            if full.is_some() || self.tool_calls > limits.tool_calls {
                 break;
             }
         }
@@ -274,20 +308,31 @@ impl Driver {
 
     /// Stores the end of the run together with what was said last.
     async fn end(&mut self, ending: Ending) -> Result<RunReport> {
-        let Ending { text, said, outcome } = ending;
+        let Ending { text, said, mut outcome } = ending;
+        let cost = self.cost();
+        let mut for_good = false;
+        if let Err(error) = &cost {
+            warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+            if matches!(outcome, RunOutcome::Completed(_)) {
+                (outcome, for_good) = (RunOutcome::Failed(self.failure(error)), true);
+            }
+        }
         let (end, span) = match &outcome {
             RunOutcome::Completed(reason) => (RunEnd::Completed(*reason), ToolOutcome::Ok),
             RunOutcome::Failed(failure) => {
                 self.send(Update::Failed(failure.clone()));
-                (self.failed(failure.clone()), ToolOutcome::Error)
+                let failure = failure.clone();
+                // An answer that is complete is not asked for again.
+                (if for_good { RunEnd::Failed(failure) } else { self.failed(failure) }, ToolOutcome::Error)
             }
             RunOutcome::Awaiting(action) => (RunEnd::Await(action.clone()), ToolOutcome::Ok),
             RunOutcome::Interrupted | RunOutcome::Waiting(_) => {
                 (RunEnd::Interrupted, ToolOutcome::Interrupted)
             }
         };
+        let cost = cost.unwrap_or_default();
         self.prelude.extend(said);
-        self.prelude.extend(self.used());
+        self.prelude.extend(self.used(cost.clone()));
         let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
             commit = commit.events(spans::completed(&self.run.to_string(), span));
@@ -295,7 +340,7 @@ impl Driver {
         self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
         if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
             // What was said last cannot be stored; the run ends all the same.
-            let commit = self.sealed().events(self.used()).trigger(Trigger::EndRun(end));
+            let commit = self.sealed().events(self.used(cost)).trigger(Trigger::EndRun(end));
             self.store(commit).await?;
         }
         let stored = self.backlog.is_empty() && !self.lost;
@@ -314,14 +359,36 @@ impl Driver {
         RunEnd::retry(failure, ready_at, retry.limit)
     }
 
-    /// What the run used, where that is kept.
-    fn used(&self) -> Option<NewEvent> {
+    /// What the run cost, if that is kept and the provider knows it.
+    ///
+    /// # Errors
+    ///
+    /// `Provider` if the provider panicked.
+    fn cost(&self) -> Result<Option<Cost>> {
+        let runtime = self.handle.runtime();
+        if !runtime.config().record_usage {
+            return Ok(None);
+        }
+        let Some(provider) = runtime.shared.named(&self.settings.provider) else { return Ok(None) };
+        let cost = called(|| provider.cost(self.usage))
+            .ok_or_else(|| self.failed_provider("panicked when it was asked for the cost"))?;
+        // One that cannot be stored must not keep the answer from being stored.
+        let used = RunUsage::new(self.run, self.usage).with_cost(cost);
+        match used.check().and_then(|()| self.session.check_usage(&used)) {
+            Ok(()) => Ok(used.cost),
+            Err(error) => {
+                warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+                Ok(None)
+            }
+        }
+    }
+
+    /// What the run used, if that is kept.
+    fn used(&self, cost: Option<Cost>) -> Option<NewEvent> {
         let runtime = self.handle.runtime();
         if !runtime.config().record_usage {
             return None;
         }
-        let provider = runtime.shared.named(&self.settings.provider);
-        let cost = provider.and_then(|provider| provider.cost(self.usage));
         let degraded = self.lost || !self.backlog.is_empty();
         let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
         Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))
@@ -372,21 +439,21 @@ impl Driver {
 
     async fn before_run(&mut self) {
         let runtime = self.handle.runtime().clone();
-        for plugin in &runtime.shared.plugins {
-            let work = plugin.before_run(&self.session);
+        for (name, plugin) in &runtime.shared.plugins {
+            let work = isolated(|| plugin.before_run(&self.session));
             tokio::select! {
                 biased;
                 stopped = &mut self.stop, if self.noticed.is_none() => self.noticed = Some(stopped),
-                () = hook(plugin.name(), "before_run", &runtime, work) => {}
+                () = hook(name, "before_run", &runtime, work) => {}
             }
         }
     }
 
     async fn after_run(&mut self, report: &RunReport) {
         let runtime = self.handle.runtime();
-        for plugin in &runtime.shared.plugins {
-            let work = plugin.after_run(&self.session, report);
-            hook(plugin.name(), "after_run", runtime, work).await;
+        for (name, plugin) in &runtime.shared.plugins {
+            let work = isolated(|| plugin.after_run(&self.session, report));
+            hook(name, "after_run", runtime, work).await;
         }
     }
 }
@@ -406,8 +473,13 @@ fn goes_on(persistence: Persistence, error: &Error) -> bool {
 }
 
 /// A plugin's hook: what goes wrong in it is logged.
-async fn hook(plugin: &str, name: &str, runtime: &AgentRuntime, work: impl Future<Output = Result<()>>) {
-    match timeout(runtime.shared.config.limits.tool_timeout, isolated(work)).await {
+async fn hook(
+    plugin: &str,
+    name: &str,
+    runtime: &AgentRuntime,
+    work: impl Future<Output = Option<Result<()>>>,
+) {
+    match timeout(runtime.shared.config.limits.tool_timeout, work).await {
         Ok(Some(Ok(()))) => {}
         Ok(Some(Err(error))) => {
             let error = error.to_string();

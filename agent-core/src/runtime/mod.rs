@@ -9,6 +9,8 @@ mod drive;
 mod offline;
 mod plugin;
 mod provider;
+mod room;
+mod rounds;
 pub(crate) mod run;
 mod scheduler;
 mod session_tools;
@@ -17,6 +19,7 @@ mod spans;
 pub(crate) mod start;
 pub(crate) mod stop;
 mod tools;
+mod updates;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,8 +35,9 @@ pub use plugin::{Plugin, ToolContext};
 pub use provider::{
     LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolMode, ToolSpec, Usage,
 };
+pub use rounds::{Round, SchedulerConfig};
 pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
-pub use scheduler::{Round, Scheduler, SchedulerConfig};
+pub use scheduler::Scheduler;
 pub use session_tools::SessionTools;
 
 use crate::effects::Effects;
@@ -65,8 +69,11 @@ pub struct AgentRuntime {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) providers: Vec<Arc<dyn LlmProvider>>,
+    /// The name and the model of each provider, as they were when the runtime was built.
+    pub(crate) names: Vec<(String, String)>,
     pub(crate) active: usize,
-    pub(crate) plugins: Vec<Arc<dyn Plugin>>,
+    /// Each under its name.
+    pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
     pub(crate) tools: Toolbox,
     pub(crate) effects: Effects,
     pub(crate) runs: Runs,
@@ -80,8 +87,22 @@ impl Shared {
         &self.providers[self.active]
     }
 
+    /// The name of the active provider.
+    pub(crate) fn provider_name(&self) -> &str {
+        &self.names[self.active].0
+    }
+
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<dyn LlmProvider>> {
-        self.providers.iter().find(|provider| provider.name() == name)
+        self.at(name).map(|at| &self.providers[at])
+    }
+
+    /// The model of the provider of this name.
+    pub(crate) fn model(&self, provider: &str) -> Option<&str> {
+        self.at(provider).map(|at| &*self.names[at].1)
+    }
+
+    fn at(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|(known, _)| known == name)
     }
 }
 

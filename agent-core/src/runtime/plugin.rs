@@ -18,8 +18,8 @@ use crate::session::{Access, CallId, Session, SessionStore};
 
 /// Tools and hooks. Plugins are asked in the order in which they were given to the builder.
 ///
-/// One that fails or panics is isolated: a tool call of its gets an error as its result, a hook of its is logged, and
-/// the run goes on.
+/// One that fails or panics, also in the drop of a future, is isolated: a tool call of its gets an error as its result, a
+/// hook of its is logged, and the run goes on. An error of over 2 MiB is not kept, only its size.
 #[async_trait]
 pub trait Plugin: Debug + Send + Sync + 'static {
     /// Its name, for logs and errors.

@@ -18,7 +18,13 @@ pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
 ///
 /// # Cancel safety
 ///
-/// A run that is cancelled drops the stream; a provider ends its request then.
+/// A run that is cancelled drops the stream; a provider ends its request then. So does a run whose answer meets one of
+/// its [limits](crate::runtime::Limits), while it streams.
+///
+/// # Panics
+///
+/// A provider that panics, also in [`cost`](Self::cost) or in the drop of a stream, ends the run as failed, at once; what it
+/// said until then is kept. A provider is asked for its name and its model once, when the agent is built.
 #[async_trait]
 pub trait LlmProvider: Debug + Send + Sync + 'static {
     /// The name by which the configuration chooses it: 1 to 256 bytes.
@@ -34,7 +40,8 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     /// `Provider`, with a text for a person and without payloads.
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream>;
 
-    /// What `usage` costs, where the provider knows. Asked only where [usage is kept](crate::Config::record_usage).
+    /// What `usage` costs, where the provider knows. Asked only where [usage is kept](crate::Config::record_usage). A cost
+    /// that cannot be stored is left out and logged.
     fn cost(&self, usage: Usage) -> Option<Cost> {
         let _ = usage;
         None
@@ -151,9 +158,9 @@ impl ModelEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelCall {
-    /// The id that the provider gave it; one that is empty, too long or not unique is replaced.
+    /// The id that the provider gave it; one that is empty, over 128 bytes or not unique is replaced.
     pub id: String,
-    /// The tool's name.
+    /// The tool's name; one of over 128 bytes is replaced.
     pub name: String,
     /// What the tool is given.
     pub input: RawJson,

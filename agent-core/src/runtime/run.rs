@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::{Stream, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunId, Seq, SessionId};
 use crate::runtime::provider::Usage;
+use crate::runtime::updates::{UpdateReceiver, updates};
 use crate::session::{
     Actor, Failure, Message, PendingAction, Reason, SessionState, Status, ToolResult, ToolUse,
 };
@@ -91,6 +92,12 @@ pub enum Update {
     NotStored(Error),
     /// The model failed. The session stays usable.
     Failed(Failure),
+    /// Updates were left out here, because too much of the stream was unread; see [`Run`].
+    #[non_exhaustive]
+    Skipped {
+        /// How many.
+        updates: u64,
+    },
     /// The run is over; the last update.
     Ended(Box<RunReport>),
 }
@@ -145,9 +152,12 @@ pub enum RunOutcome {
 ///
 /// The stream ends with [`Update::Ended`], [`Update::Stored`] or an error. An error of the kind `Fenced` says that
 /// another took the session over; nothing more was written then.
+///
+/// A run does not wait for its reader. At most 4 MiB of updates wait to be read; further ones are left out, and an
+/// [`Update::Skipped`] says how many. The last update is never left out, and what a run stores is in the session's history.
 #[derive(Debug)]
 pub struct Run {
-    pub(crate) updates: mpsc::UnboundedReceiver<Result<Update>>,
+    pub(crate) updates: UpdateReceiver,
     pub(crate) cancel: watch::Sender<bool>,
     pub(crate) id: Option<RunId>,
     pub(crate) stored: Option<Stored>,
@@ -157,9 +167,8 @@ pub struct Run {
 impl Run {
     /// A run that was not started.
     pub(crate) fn waiting(stored: Stored, status: Status) -> Self {
-        let (sender, updates) = mpsc::unbounded_channel();
-        // The receiver is here, so sending cannot fail.
-        let _ = sender.send(Ok(Update::Stored(stored.clone())));
+        let (sender, updates) = updates();
+        sender.finish(Ok(Update::Stored(stored.clone())));
         Self { updates, cancel: watch::Sender::new(false), id: None, stored: Some(stored), status }
     }
 
@@ -220,7 +229,7 @@ impl Stream for Run {
     type Item = Result<Update>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.updates.poll_recv(cx)
+        self.updates.poll_next(cx)
     }
 }
 

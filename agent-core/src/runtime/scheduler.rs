@@ -4,16 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, info_span, warn};
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq, SessionId, TenantId};
-use crate::page::PAGE_MAX;
+use crate::isolated::isolated;
 use crate::runtime::AgentRuntime;
 use crate::runtime::children::deliver;
+use crate::runtime::rounds::{Done, Round, SchedulerConfig};
 use crate::runtime::stop::is_set;
 use crate::secrets::TenantSecrets;
 use crate::session::{Lease, Pulse, SessionQuery, SessionState};
@@ -26,6 +27,10 @@ use crate::storage::Tenants;
 /// it, and whoever loses goes on to the next. Each starts at an offset of its own, so that they seldom meet. A run that is
 /// lost with its process is seen by the others, and offered again: what is due is done at least once, and done with
 /// once.
+///
+/// Over several tenants it is fair: each may hold [so many](SchedulerConfig::per_tenant) of the places at once, and places
+/// that become free go to the tenants that wait in turn. So a tenant with much to do, or whose model is silent, keeps no
+/// other waiting.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -55,10 +60,20 @@ struct Inner {
     /// Where it starts in a page, and in the time between two looks.
     offset: u64,
     places: Arc<Semaphore>,
+    /// Of the tenants for whom it does something.
+    shares: Mutex<HashMap<TenantId, Share>>,
     /// The sessions that it runs or tries to.
     own: Mutex<HashSet<Key>>,
     /// Holders of others, and since when they were seen without a sign of life.
     holders: Mutex<HashMap<Key, (Sign, Instant)>>,
+}
+
+/// What one tenant may hold.
+#[derive(Clone, Debug)]
+struct Share {
+    places: Arc<Semaphore>,
+    /// Held while what was found due to the tenant is being started.
+    starting: Arc<AsyncMutex<()>>,
 }
 
 /// A session, among those of all tenants.
@@ -66,84 +81,6 @@ type Key = (TenantId, SessionId);
 
 /// A holder's lease, the head, the beat: two that are equal a whole ttl apart say that it is gone.
 type Sign = (Epoch, Seq, u64);
-
-/// How a [`Scheduler`] looks after sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SchedulerConfig {
-    /// The time between two looks; 5 seconds unless set. What is due waits for the next look.
-    pub every: Duration,
-    /// How many sessions it runs at once; 8 unless set.
-    pub parallel: usize,
-    /// How many sessions it asks the store for at a time; 100 unless set.
-    pub page: usize,
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self { every: Duration::from_secs(5), parallel: 8, page: 100 }
-    }
-}
-
-impl SchedulerConfig {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the time between two looks.
-    #[must_use]
-    pub const fn every(mut self, time: Duration) -> Self {
-        self.every = time;
-        self
-    }
-
-    /// Sets how many sessions it runs at once; at least one.
-    #[must_use]
-    pub fn parallel(mut self, runs: usize) -> Self {
-        self.parallel = runs.clamp(1, Semaphore::MAX_PERMITS);
-        self
-    }
-
-    /// Sets how many sessions it asks the store for at a time, 1 to 1,000.
-    #[must_use]
-    pub fn page(mut self, sessions: usize) -> Self {
-        self.page = sessions.clamp(1, PAGE_MAX);
-        self
-    }
-}
-
-/// What a look came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Round {
-    /// How many runs were started, and ended.
-    pub ran: u64,
-    /// How many parents were told what a child of theirs has come to.
-    pub reported: u64,
-    /// How many sessions needed none when they were come to: somebody else was quicker, or it is backed off.
-    pub skipped: u64,
-    /// How many could not be looked after; each is logged.
-    pub failed: u64,
-}
-
-enum Done {
-    Ran,
-    Reported,
-    Skipped,
-    Failed,
-}
-
-impl Round {
-    fn count(&mut self, done: &Done) {
-        match done {
-            Done::Ran => self.ran += 1,
-            Done::Reported => self.reported += 1,
-            Done::Skipped => self.skipped += 1,
-            Done::Failed => self.failed += 1,
-        }
-    }
-}
 
 impl Scheduler {
     /// Looks after the sessions of the runtime's tenant.
@@ -184,6 +121,7 @@ impl Scheduler {
             config,
             offset,
             places: Arc::new(Semaphore::new(config.parallel.max(1))),
+            shares: Mutex::default(),
             own: Mutex::default(),
             holders: Mutex::default(),
         }))
@@ -201,9 +139,10 @@ impl Scheduler {
                 () = is_set(&mut closing) => break,
                 () = sleep(pause) => {}
             }
-            failures = match self.look(&mut runs).await {
-                Ok(()) => 0,
-                Err(error) => {
+            failures = match isolated(|| Box::pin(self.look(&mut runs))).await {
+                Some(Ok(())) => 0,
+                failed => {
+                    let error = failed.and_then(Result::err).unwrap_or_else(panicked);
                     warn!(%error, "the scheduler could not look for what is due; it tries again");
                     failures.saturating_add(1)
                 }
@@ -224,13 +163,16 @@ impl Scheduler {
         let (mut runs, mut round) = (JoinSet::new(), Round::default());
         let looked = self.look(&mut runs).await;
         while let Some(done) = runs.join_next().await {
-            round.count(&done.unwrap_or(Done::Failed));
+            round.add(done.unwrap_or(Round { failed: 1, ..Round::default() }));
         }
         looked.map(|()| round)
     }
 
-    /// Starts what is due, each in a task, as soon as there is a place for it.
-    async fn look(&self, runs: &mut JoinSet<Done>) -> Result<()> {
+    /// Finds what is due, and starts it in a task for each tenant, as soon as there are places for it.
+    async fn look(&self, runs: &mut JoinSet<Round>) -> Result<()> {
+        let in_use =
+            |share: &Share| Arc::strong_count(&share.places) > 1 || Arc::strong_count(&share.starting) > 1;
+        held(&self.0.shares).retain(|_, share| in_use(share));
         let Some(tenants) = &self.0.tenants else {
             return self.look_at(&TenantId::default(), self.0.runtime.clone(), runs).await;
         };
@@ -238,11 +180,17 @@ impl Scheduler {
         loop {
             let page = tenants.list(after.clone()).await?;
             for tenant in &page.items {
-                let mut runtime = self.0.runtime.rebind(tenants.storage(tenant));
-                if let Some(secrets) = self.0.secrets.as_ref().and_then(|secrets| secrets.of(tenant)) {
-                    runtime = runtime.with_secrets(secrets);
-                }
-                match self.look_at(tenant, runtime, runs).await {
+                let looked = isolated(|| {
+                    Box::pin(async {
+                        let mut runtime = self.0.runtime.rebind(tenants.storage(tenant));
+                        if let Some(secrets) = self.0.secrets.as_ref().and_then(|secrets| secrets.of(tenant))
+                        {
+                            runtime = runtime.with_secrets(secrets);
+                        }
+                        self.look_at(tenant, runtime, runs).await
+                    })
+                });
+                match looked.await.unwrap_or_else(|| Err(panicked())) {
                     Ok(()) => seen = true,
                     // One whose stores cannot be asked keeps nobody from the others.
                     Err(error) => {
@@ -263,47 +211,129 @@ impl Scheduler {
         &self,
         tenant: &TenantId,
         runtime: AgentRuntime,
-        runs: &mut JoinSet<Done>,
+        runs: &mut JoinSet<Round>,
     ) -> Result<()> {
+        let share = self.share(tenant);
+        // What was found before is still being started; what came since is found after that.
+        let Ok(starting) = share.starting.clone().try_lock_owned() else { return Ok(()) };
         let running = running(&runtime, self.0.config.page).await?;
         held(&self.0.holders).retain(|(of, id), _| of != tenant || running.contains(id));
+        let mut found = Vec::new();
         for id in running {
-            let key = (tenant.clone(), id);
-            if let Some(epoch) = self.gone(&key, &runtime).await {
-                self.start(key, &runtime, Some(epoch), runs).await;
+            if let Some(epoch) = self.gone(&(tenant.clone(), id), &runtime).await {
+                found.push((id, Some(epoch)));
             }
         }
-        let mut query = SessionQuery::new().due(runtime.effects().now()).limit(self.0.config.page);
-        loop {
-            let mut page = runtime.storage().sessions.list(query.clone()).await?;
-            for damage in &page.damaged {
-                debug!(%damage, "a session cannot be looked after");
+        let query = SessionQuery::new().due(runtime.effects().now()).limit(self.0.config.page);
+        let (next, looked) = match self.due(&runtime, query, &mut found).await {
+            Ok(next) => (next, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        if !found.is_empty() {
+            let (this, tenant) = (self.clone(), tenant.clone());
+            runs.spawn(async move { this.start_all(tenant, runtime, share, starting, found, next).await });
+        }
+        looked
+    }
+
+    /// Adds a page of what is due; returns the query for the next one.
+    async fn due(
+        &self,
+        runtime: &AgentRuntime,
+        query: SessionQuery,
+        found: &mut Vec<(SessionId, Option<Epoch>)>,
+    ) -> Result<Option<SessionQuery>> {
+        let mut page = runtime.storage().sessions.list(query.clone()).await?;
+        for damage in &page.damaged {
+            debug!(%damage, "a session cannot be looked after");
+        }
+        let at = self.0.offset % (page.items.len().max(1) as u64);
+        page.items.rotate_left(at as usize);
+        found.extend(page.items.iter().map(|session| (session.id, None)));
+        Ok(page.next.map(|next| query.cursor(Some(next))))
+    }
+
+    /// Starts what is due to a tenant, page after page, and waits for the runs.
+    async fn start_all(
+        self,
+        tenant: TenantId,
+        runtime: AgentRuntime,
+        share: Share,
+        starting: OwnedMutexGuard<()>,
+        mut found: Vec<(SessionId, Option<Epoch>)>,
+        mut next: Option<SessionQuery>,
+    ) -> Round {
+        let (mut runs, mut round) = (JoinSet::new(), Round::default());
+        'pages: loop {
+            for (id, gone) in found.drain(..) {
+                let Some(places) = self.places(&share, &runtime).await else { break 'pages };
+                self.start((tenant.clone(), id), &runtime, gone, places, &mut runs);
+                while let Some(done) = runs.try_join_next() {
+                    round.count(&done.unwrap_or(Done::Failed));
+                }
             }
-            let at = self.0.offset % (page.items.len().max(1) as u64);
-            page.items.rotate_left(at as usize);
-            for session in page.items {
-                self.start((tenant.clone(), session.id), &runtime, None, runs).await;
-            }
-            if page.next.is_none() {
-                return Ok(());
-            }
-            query = query.cursor(page.next);
+            let Some(query) = next else { break };
+            next = match self.due(&runtime, query, &mut found).await {
+                Ok(next) => next,
+                Err(error) => {
+                    warn!(%tenant, %error, "the scheduler could not look for more of what is due to a tenant");
+                    round.failed += 1;
+                    break;
+                }
+            };
+        }
+        drop((starting, share));
+        while let Some(done) = runs.join_next().await {
+            round.count(&done.unwrap_or(Done::Failed));
+        }
+        round
+    }
+
+    /// Waits for a place of the tenant's, then for one of all; `None` in a shutdown. As a tenant waits for one place at a
+    /// time, and these are given in the order of waiting, tenants take turns.
+    async fn places(&self, share: &Share, runtime: &AgentRuntime) -> Option<[OwnedSemaphorePermit; 2]> {
+        let mut closing = runtime.shared.runs.closing();
+        let places = async {
+            // The semaphores are never closed.
+            let own = share.places.clone().acquire_owned().await.ok()?;
+            Some([own, self.0.places.clone().acquire_owned().await.ok()?])
+        };
+        tokio::select! {
+            biased;
+            () = is_set(&mut closing) => None,
+            places = places => places,
         }
     }
 
-    /// Runs a session in a task, once there is a place.
-    async fn start(&self, key: Key, runtime: &AgentRuntime, gone: Option<Epoch>, runs: &mut JoinSet<Done>) {
-        // The semaphore is never closed.
-        let Ok(place) = self.0.places.clone().acquire_owned().await else { return };
+    /// Runs a session in a task.
+    fn start(
+        &self,
+        key: Key,
+        runtime: &AgentRuntime,
+        gone: Option<Epoch>,
+        places: [OwnedSemaphorePermit; 2],
+        runs: &mut JoinSet<Done>,
+    ) {
         let id = key.1;
         let Some(own) = Own::claim(&self.0, key) else { return };
         let runtime = runtime.clone();
         let work = async move {
             let done = run_one(&runtime, id, gone).await;
-            drop((own, place));
+            drop((own, places));
             done
         };
         runs.spawn(work.instrument(info_span!("scheduled", session = %id)));
+    }
+
+    /// What a tenant may hold.
+    fn share(&self, tenant: &TenantId) -> Share {
+        let SchedulerConfig { parallel, per_tenant, .. } = self.0.config;
+        let most = match &self.0.tenants {
+            Some(_) => per_tenant.unwrap_or(parallel / 2).max(1),
+            None => parallel.max(1),
+        };
+        let new = || Share { places: Arc::new(Semaphore::new(most)), starting: Arc::default() };
+        held(&self.0.shares).entry(tenant.clone()).or_insert_with(new).clone()
     }
 
     /// The lease of a holder that is gone: proven dead, or seen without a sign of life for a whole ttl, by this
@@ -353,6 +383,14 @@ impl Drop for Own {
     fn drop(&mut self) {
         held(&self.0.own).remove(&self.1);
     }
+}
+
+/// What is said of code of the host that panicked while the scheduler looked for what is due.
+fn panicked() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the stores, the tenants or the secrets panicked; they are asked again",
+    )
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {

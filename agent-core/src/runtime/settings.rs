@@ -62,7 +62,7 @@ fn choice<'a>(shared: &'a Shared, now: &'a Session, theirs: Option<&'a str>) -> 
     match (now.attributes.chosen_provider(), theirs) {
         (Some(own), _) => (own, ChosenBy::Session),
         (None, Some(theirs)) => (theirs, ChosenBy::Workspace),
-        (None, None) => (shared.provider().name(), ChosenBy::Configuration),
+        (None, None) => (shared.provider_name(), ChosenBy::Configuration),
     }
 }
 
@@ -71,7 +71,7 @@ impl Settings {
     pub(super) fn of(shared: &Shared) -> Self {
         let config = &shared.config;
         Self {
-            provider: shared.provider().name().to_owned(),
+            provider: shared.provider_name().to_owned(),
             chosen_by: ChosenBy::Configuration,
             system_prompt: config.system_prompt.clone(),
             limits: config.limits.clone(),
@@ -131,7 +131,7 @@ impl Settings {
         session: &Session,
     ) -> Result<&'a Arc<dyn LlmProvider>> {
         shared.named(&self.provider).ok_or_else(|| {
-            let names: Vec<_> = shared.providers.iter().map(|provider| provider.name()).collect();
+            let names: Vec<_> = shared.names.iter().map(|(name, _)| &**name).collect();
             let (name, there, id) = (&self.provider, names.join(", "), session.id);
             let text = match self.chosen_by {
                 ChosenBy::Kept => format!(
@@ -184,7 +184,7 @@ fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Pa
         |name: &str, value: &str| now.attributes.references.get(name).map(String::as_str) == Some(value);
     let mut patch = Patch::new();
     // Of one that is not here there is nothing to say; its run says so.
-    if let Some(provider) = shared.named(name) {
+    if let Some(model) = shared.model(name) {
         let from = match by {
             ChosenBy::Session | ChosenBy::Kept => None,
             ChosenBy::Workspace => Some("workspace"),
@@ -195,8 +195,8 @@ fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Pa
         {
             patch = patch.reference(Attributes::PROVIDER, name).reference(Attributes::PROVIDER_FROM, from);
         }
-        if !is_said("model", provider.model()) {
-            patch = patch.reference("model", provider.model());
+        if !is_said("model", model) {
+            patch = patch.reference("model", model);
         }
     }
     if now.attributes.keep.is_none() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
@@ -13,6 +13,7 @@ use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
 use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
 use crate::runtime::stop::is_set;
+use crate::runtime::updates::updates;
 use crate::runtime::{Slot, shutting_down};
 use crate::session::{
     ActionId, Commit, Committed, Lease, LeaseRequest, NewEvent, Session, SessionState, SessionStoreExt,
@@ -195,7 +196,7 @@ fn start(
     unattended: bool,
     theirs: Option<Theirs>,
 ) -> Run {
-    let (sender, updates) = mpsc::unbounded_channel();
+    let (sender, updates) = updates();
     let cancel = watch::Sender::new(false);
     let status = committed.session.status;
     let mut driver = Driver::new(handle.clone(), run, epoch, committed.session, sender, cancel.subscribe());

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::error::{Error, ErrorKind};
 use crate::id::{Epoch, Seq, SessionId};
+use crate::isolated::isolated;
 use crate::session::{EventType, ReadEvents, Request, Session, SessionStore};
 
 /// Why a run has to end.
@@ -119,8 +120,12 @@ impl Heart {
             ticks.tick().await;
             loop {
                 ticks.tick().await;
-                if let Err(error) = sessions.beat(id, epoch).await {
-                    warn!(session = %id, %epoch, %error, "a sign of life could not be given");
+                match isolated(|| sessions.beat(id, epoch)).await {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => {
+                        warn!(session = %id, %epoch, %error, "a sign of life could not be given");
+                    }
+                    None => warn!(session = %id, %epoch, "the store panicked; a sign of life was not given"),
                 }
             }
         }))

@@ -1,14 +1,12 @@
 //! The tools of all plugins, by name; calls that fail, panic or take too long become results.
 
 use std::collections::{BTreeMap, HashMap};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::time::timeout;
 
-use crate::error::Result;
+use crate::isolated::{called, isolated};
 use crate::json::RawJson;
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
@@ -19,30 +17,41 @@ use crate::session::{ToolOutcome, ToolResult, ToolUse};
 /// What is decided on tools by their names.
 type Policies = BTreeMap<String, ToolPolicy>;
 
+/// The most bytes of a tool's error; in an event a byte of text takes up to six.
+const ERROR_MAX_BYTES: usize = 2 << 20;
+
 /// The tools of all plugins.
 #[derive(Debug, Default)]
 pub(crate) struct Toolbox {
     /// As their plugins offer them.
     specs: Vec<ToolSpec>,
-    owners: HashMap<String, Arc<dyn Plugin>>,
+    /// Each with its name.
+    owners: HashMap<String, (String, Arc<dyn Plugin>)>,
 }
 
 impl Toolbox {
     /// The tools of these plugins, for which the host has these policies.
-    pub(crate) fn new(plugins: &[Arc<dyn Plugin>], policies: &Policies, faults: &mut Vec<String>) -> Self {
+    pub(crate) fn new(
+        plugins: &[(String, Arc<dyn Plugin>)],
+        policies: &Policies,
+        faults: &mut Vec<String>,
+    ) -> Self {
         let mut toolbox = Self::default();
-        for plugin in plugins {
-            for spec in plugin.tools() {
+        for (name, plugin) in plugins {
+            let Some(specs) = called(|| plugin.tools()) else {
+                faults.push(format!("plugin {name} panicked when it was asked for its tools"));
+                continue;
+            };
+            for spec in specs {
                 if policies.get(&spec.name).is_some_and(|policy| decided(spec.mode, *policy).is_none()) {
                     faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
                 }
-                faults.extend(spec_faults(&spec, plugin.name()));
-                if let Some(other) = toolbox.owners.insert(spec.name.clone(), plugin.clone()) {
+                faults.extend(spec_faults(&spec, name));
+                let owner = (name.clone(), plugin.clone());
+                if let Some((other, _)) = toolbox.owners.insert(spec.name.clone(), owner) {
                     faults.push(format!(
-                        "tool {} is offered twice, by plugin {} and plugin {}",
-                        spec.name,
-                        other.name(),
-                        plugin.name()
+                        "tool {} is offered twice, by plugin {other} and plugin {name}",
+                        spec.name
                     ));
                 }
                 toolbox.specs.push(spec);
@@ -71,17 +80,24 @@ impl Toolbox {
         policies: &Policies,
         time: Duration,
     ) -> ToolResult {
-        let failed = |text: String| ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text));
+        let failed = |text: String| {
+            // Not cut: what hides secrets comes later, and would not know a part of a value.
+            let text = match text.len() > ERROR_MAX_BYTES {
+                true => format!("the tool failed, with an error of {} bytes, which is not kept", text.len()),
+                false => text,
+            };
+            ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
+        };
         if self.mode(&call.name, policies) == ToolMode::Never {
             let text = text_json(&format!("not called: {} is not allowed here", call.name));
             return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
         }
-        let Some(plugin) = self.owners.get(&call.name) else {
+        let Some((_, plugin)) = self.owners.get(&call.name) else {
             let offered = self.offered(policies);
             let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
             return failed(format!("there is no such tool; there are: {}", names.join(", ")));
         };
-        let work = isolated(async { plugin.call(&call.name, call.input.clone(), context).await });
+        let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
         match timeout(time, work).await {
             Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(format!(
                 "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
@@ -141,9 +157,4 @@ fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
 /// A text as JSON.
 pub(crate) fn text_json(text: &str) -> RawJson {
     RawJson::of(&text).unwrap_or_else(|_| RawJson::empty_object())
-}
-
-/// What a plugin's future gives; `None` where it panicked.
-pub(crate) async fn isolated<T>(work: impl Future<Output = Result<T>>) -> Option<Result<T>> {
-    AssertUnwindSafe(work).catch_unwind().await.ok()
 }

@@ -58,6 +58,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{TenantId, WorkspaceId, quoted, text_serde};
+use crate::isolated::isolated;
 use crate::json::RawJson;
 use crate::secrets::known::Known;
 use crate::storage::Storage;
@@ -216,9 +217,15 @@ impl Secrets {
     ///
     /// # Errors
     ///
-    /// `NotFound`; those of the source.
+    /// `NotFound`; those of the source; `Unavailable` if the source panics.
     pub async fn reveal(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Secret> {
-        let secret = self.source.secret(workspace, name).await?.ok_or_else(|| {
+        let asked = isolated(|| self.source.secret(workspace, name)).await.unwrap_or_else(|| {
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the source of secrets panicked when it was asked for secret {name}"),
+            ))
+        });
+        let secret = asked?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
                 format!("there is no secret {name} for workspace {workspace}; add it to what the host keeps them in"),

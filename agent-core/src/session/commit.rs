@@ -144,7 +144,7 @@ impl Trigger {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEnd {
-    /// It did what it was to do, or met a limit: `EndTurn`, `MaxTokens`, `MaxTurns`, `StopSequence`, `Refusal`.
+    /// It did what it was to do, or met a limit: `EndTurn`, `MaxTokens`, `MaxTurns`, `MaxOutput`, `StopSequence`, `Refusal`.
     Completed(Reason),
     /// It needs an answer before it can go on.
     Await(PendingAction),

@@ -8,6 +8,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::id::{Seq, SessionId};
+use crate::isolated::isolated;
 use crate::planted::planted;
 use crate::session::body::{Body, ChildCreated};
 use crate::session::commit::{Commit, Committed, Trigger};
@@ -29,10 +30,10 @@ const OVERTAKEN: u32 = 1000;
 ///
 /// Each returns the errors of the methods that it is made of.
 pub trait SessionStoreExt: SessionStore {
-    /// Sends a commit until it is known what became of it: `Unavailable` and unknown outcomes are tried again with the
-    /// same id, five times with growing pauses; where nobody can tell whether it landed long ago, the log is read on
-    /// from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep overtaking it (a
-    /// thousand times). Nothing is ever applied twice.
+    /// Sends a commit until it is known what became of it: `Unavailable`, a panic of the store and unknown outcomes are
+    /// tried again with the same id, five times with growing pauses; where nobody can tell whether it landed long ago,
+    /// the log is read on from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep
+    /// overtaking it (a thousand times). Nothing is ever applied twice.
     ///
     /// # Errors
     ///
@@ -53,9 +54,10 @@ pub trait SessionStoreExt: SessionStore {
         async move {
             let (mut attempt, mut overtaken, mut in_doubt) = (0, 0, false);
             loop {
-                let mut error = match self.commit(commit.clone()).await {
-                    Ok(committed) => return Ok(committed),
-                    Err(error) => error,
+                let mut error = match isolated(|| self.commit(commit.clone())).await {
+                    Some(Ok(committed)) => return Ok(committed),
+                    Some(Err(error)) => error,
+                    None => store_panicked(&commit),
                 };
                 attempt += 1;
                 let unknown = error.write_outcome() == WriteOutcome::Unknown;
@@ -465,6 +467,13 @@ pub trait SessionStoreExt: SessionStore {
 }
 
 impl<T: SessionStore + ?Sized> SessionStoreExt for T {}
+
+/// What became of a commit is not known after a panic of the store.
+fn store_panicked(commit: &Commit) -> Error {
+    let text =
+        format!("the store panicked at commit {} of session {}; send it again", commit.id, commit.session);
+    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
+}
 
 /// Whether an error tells of this attempt only: nobody looked whether an earlier one had landed.
 fn says_nothing(kind: &ErrorKind) -> bool {

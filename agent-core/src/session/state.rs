@@ -102,8 +102,10 @@ words! {
         EndTurn = "end_turn",
         /// The model ran into its token limit.
         MaxTokens = "max_tokens",
-        /// The run reached its limit of model calls.
+        /// The run reached its limit of model calls or of tool calls.
         MaxTurns = "max_turns",
+        /// The model's answer reached a limit of bytes, and was cut there.
+        MaxOutput = "max_output",
         /// The model met a stop sequence.
         StopSequence = "stop_sequence",
         /// The model refused.

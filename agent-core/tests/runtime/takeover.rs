@@ -308,14 +308,14 @@ mod tools {
     }
 }
 
-/// O12: a run that panics leaves a session that goes on when its lease has expired.
+/// O12: a run that panics, and whose end panics, too, leaves a session that goes on when its lease has expired.
 #[tokio::test(start_paused = true)]
 async fn o27_a_panicking_run_ends_its_stream_and_loses_its_lease() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under.clone());
         let gate = Gate::new();
         let (chat, run) = held(&faulty.storage(), "panics", &gate).await;
-        faulty.panic_once();
+        faulty.panic_commits(1000);
         gate.open();
         let (_, end) = crate::common::try_read(run).await;
         assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");

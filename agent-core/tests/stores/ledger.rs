@@ -4,9 +4,11 @@ use crate::sites::{agent, agent_with, check_record, log, new_session, sites};
 use agent_core::runtime::{
     LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason, ToolContext, ToolMode, ToolSpec,
 };
+use agent_core::secrets::{Secret, SecretName, Secrets};
 use agent_core::views::{RunStatus, SessionView, Stage, active_sessions};
 use agent_core::*;
 use futures::StreamExt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A model that reads ten tokens and writes two, at two millionths a token; asked to `fail`, it fails; asked to `ask`,
@@ -245,9 +247,16 @@ async fn f20_a_degraded_turn_is_told() {
     for site in sites() {
         let storage = site.open().await;
         let config = Config::default().record_usage(true).persistence(Persistence::BestEffort);
-        let large = "x".repeat(session::event::EVENT_MAX_BYTES);
+        // It is stored with a long name in place of each short value, and an event does not hold that.
+        let name: SecretName = "n".repeat(64).parse().unwrap();
+        let values = BTreeMap::from([(name.clone(), Secret::new("x".repeat(8)).unwrap())]);
+        let secrets = Secrets::new(values);
+        secrets.reveal(WorkspaceId::DEFAULT, &name).await.unwrap();
+        let large = "x".repeat(2 << 20);
+        let config = config.max_text_bytes(large.len());
         let turns = [runtime::Turn::new().text(large), runtime::Turn::new().text("short")];
-        let chat = chat(&agent(&storage, ScriptedProvider::new(turns), config)).await;
+        let agent = agent(&storage, ScriptedProvider::new(turns), config).with_secrets(secrets);
+        let chat = chat(&agent).await;
         let degraded = say(&chat, "one").await;
         let whole = say(&chat, "two").await;
         assert_eq!((degraded.stored, whole.stored), (false, true), "{}", site.name);

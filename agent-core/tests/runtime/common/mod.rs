@@ -172,7 +172,7 @@ struct Inner {
     dead: Mutex<Option<Epoch>>,
     commits: AtomicUsize,
     reads: AtomicUsize,
-    panics: AtomicBool,
+    panics: AtomicUsize,
 }
 
 impl Faulty {
@@ -189,7 +189,7 @@ impl Faulty {
             dead: Mutex::new(None),
             commits: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
-            panics: AtomicBool::new(false),
+            panics: AtomicUsize::new(0),
         }))
     }
 
@@ -238,9 +238,9 @@ impl Faulty {
         *self.0.dead.lock().unwrap() = Some(epoch);
     }
 
-    /// The next commit panics.
-    pub(crate) fn panic_once(&self) {
-        self.0.panics.store(true, Ordering::SeqCst);
+    /// The next so many commits panic.
+    pub(crate) fn panic_commits(&self, count: usize) {
+        self.0.panics.store(count, Ordering::SeqCst);
     }
 
     pub(crate) fn commits(&self) -> usize {
@@ -265,7 +265,7 @@ fn down(count: &AtomicUsize) -> Result<()> {
 impl SessionStore for Faulty {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         down(&self.0.commits_down)?;
-        assert!(!self.0.panics.swap(false, Ordering::SeqCst), "the store panics, as asked");
+        assert!(down(&self.0.panics).is_ok(), "the store panics, as asked");
         self.0.commits.fetch_add(1, Ordering::SeqCst);
         let committed = self.0.under.sessions.commit(commit).await?;
         down(&self.0.answers_lost).map_err(|_| {

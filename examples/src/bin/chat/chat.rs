@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::{
-    Actor, AgentRuntime, Body, DeviceId, Event, Input as Said, Role, Run, RunId, RunOutcome, Seq,
+    Actor, AgentRuntime, Body, DeviceId, Event, Input as Said, Reason, Role, Run, RunId, RunOutcome, Seq,
     SessionHandle, SessionState, Stored, Update, Workspace,
 };
 use futures::StreamExt;
@@ -283,8 +283,16 @@ impl Chat {
             Update::Failed(failure) => {
                 self.refuse(&format!("the model failed: {}", failure.text));
             }
+            Update::Skipped { updates, .. } => {
+                self.screen.note(&format!(
+                    "({updates} updates are not shown; `chat session show` has what is stored)"
+                ));
+            }
             Update::Ended(report) if report.outcome == RunOutcome::Interrupted => {
                 self.screen.note("(interrupted)");
+            }
+            Update::Ended(report) if report.outcome == RunOutcome::Completed(Reason::MaxOutput) => {
+                self.screen.note("(the answer met a limit of bytes, and was cut there)");
             }
             _ => {}
         }
