@@ -112,7 +112,13 @@ impl Factory for Files {
     }
 
     fn damages(&self) -> &[DamageKind] {
-        &[DamageKind::Event, DamageKind::Workspace, DamageKind::Bindings, DamageKind::Derived]
+        &[
+            DamageKind::Event,
+            DamageKind::Workspace,
+            DamageKind::Bindings,
+            DamageKind::Derived,
+            DamageKind::Moved,
+        ]
     }
 
     async fn damage(&self, site: &Site, damage: Damage) -> Result<()> {
@@ -146,6 +152,8 @@ fn damage_files(root: &Path, damage: Damage) -> IoResult<()> {
             let _ = fs::remove_dir_all(root.join("index"));
             Ok(())
         }
+        Damage::MovedAway => fs::rename(root, root.with_extension("away")),
+        Damage::MovedBack => fs::rename(root.with_extension("away"), root),
         other => Err(Error::other(format!("no way to do {other:?}"))),
     }
 }

@@ -92,14 +92,18 @@ async fn x05_any_number_in_a_log() {
     }
 }
 
-/// X05: a payload may be nested as deep as it is long.
+/// X05: a payload as deep as any may be comes back as it was; a deeper one is refused before anything is written.
 #[tokio::test]
 async fn x05_a_payload_of_any_depth() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let made = session(&store, &effects).await;
-    let deep = RawJson::parse(&("[".repeat(100_000) + &"]".repeat(100_000))).unwrap();
+    let nested = |levels| RawJson::parse(&("[".repeat(levels) + &"]".repeat(levels))).unwrap();
+    let event = NewEvent::new("x.app.deep".parse().unwrap(), nested(100_000));
+    let refused = store.append(&effects, made.id, made.head, vec![event]).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::LimitExceeded);
+    let deep = nested(RawJson::MAX_DEPTH);
     let event = NewEvent::new("x.app.deep".parse().unwrap(), deep.clone()).with_extra("more", deep.clone());
     let done = store.append(&effects, made.id, made.head, vec![event]).await.unwrap();
     drop(store);

@@ -120,6 +120,22 @@ pub(crate) fn raw(value: &impl Serialize) -> RawJson {
     RawJson::of(value).unwrap_or_else(|_| RawJson::empty_object())
 }
 
+/// A page of a list as JSON. What its items hold is passed on as it is stored: not every reader takes it.
+pub(crate) fn page_of(
+    items: &impl Serialize,
+    total: Option<u64>,
+    next: Option<&str>,
+    damaged: &[Damaged],
+) -> RawFields {
+    let fields = [
+        ("items", raw(items)),
+        ("total", raw(&total)),
+        ("next", raw(&next)),
+        ("damaged", raw(&damage(damaged))),
+    ];
+    fields.into_iter().collect()
+}
+
 /// A line for a person.
 pub(crate) fn line(text: &str) {
     put(&format!("{}\n", visible(text)));

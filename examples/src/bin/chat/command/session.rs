@@ -12,7 +12,7 @@ use agent_core::{
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::output::{damage, line, put, raw};
+use super::output::{damage, line, page_of, put, raw};
 use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::screen::spoken;
@@ -195,8 +195,7 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
     };
     let rows: Vec<_> = page.items.iter().map(row).collect();
     let next = page.next.as_ref().map(ToString::to_string);
-    let whole =
-        json!({"items": page.items, "total": page.total, "next": next, "damaged": damage(&page.damaged)});
+    let whole = page_of(&page.items, page.total, next.as_deref(), &page.damaged);
     site.out.table(&whole, &["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"], &rows);
     if let Some(next) = next {
         site.out.note(&format!("(more: --after '{next}')"));

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::output::{damage, raw};
+use super::output::{damage, page_of, raw};
 use super::tenants::AllTenants;
 use super::{Failure, Site};
 use crate::offline::OfflineModel;
@@ -163,7 +163,7 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
         .collect();
     let items = page.items.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     let next = page.next.as_ref().map(ToString::to_string);
-    let whole = json!({"items": items, "total": page.total, "next": next, "damaged": damage(&page.damaged)});
+    let whole = page_of(&items, page.total, next.as_deref(), &page.damaged);
     site.out.table(&whole, &["ID", "LAST USED", "CREATED", "PROVIDER", "NAME"], &rows);
     if let Some(next) = next {
         site.out.note(&format!("(more: --after '{next}')"));
