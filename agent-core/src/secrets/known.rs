@@ -130,11 +130,9 @@ fn pieces(value: &str, nested: usize, out: &mut Vec<String>) {
     if nested == 0 {
         return;
     }
-    match serde_json::from_str(trimmed) {
-        Ok(document @ (Value::Object(_) | Value::Array(_) | Value::String(_))) => {
-            leaves(&document, nested, out)
-        }
-        _ => {}
+    let parsed = serde_json::from_str(trimmed);
+    if let Ok(document @ (Value::Object(_) | Value::Array(_) | Value::String(_))) = parsed {
+        leaves(&document, nested, out);
     }
 }
 
