@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_core::transcript::Manifest;
 use agent_core::{
@@ -22,6 +22,7 @@ use agent_core::{
 use common::{Dice, database, homes, storage};
 use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
 
 /// How many sessions are written to, by how many processes.
 const SESSIONS: usize = 6;
@@ -354,7 +355,7 @@ async fn all_at_once() {
             let name = path.to_string_lossy();
             ["-wal", "-shm", ".part", ".tmp"].iter().any(|end| name.ends_with(end))
         });
-        assert_eq!(left, [PathBuf::new(); 0], "{kind}: files are left over");
+        assert!(left.is_empty(), "{kind}: files are left over: {left:?}");
         assert_eq!(used().1, before, "{kind}: descriptors are left over");
         println!(
             "proof: {} events of a soak on {kind}, {} s; memory {settled} KiB, then {memory}; {counts:?}",

@@ -388,7 +388,8 @@ fn payloads_nest_at_most_a_hundred_levels() {
     assert_eq!((deep(100).depth(), RawJson::parse("\"[[\\\"[\"").unwrap().depth()), (100, 0));
     let kind = || "x.app.note".parse().unwrap();
     // Of these the event has levels of its own.
-    let events: [(&str, fn(RawJson) -> NewEvent, usize); 4] = [
+    type Make = fn(RawJson) -> NewEvent;
+    let events: [(&str, Make, usize); 4] = [
         ("data", |json| NewEvent::new("x.app.note".parse().unwrap(), json), 100),
         ("extra", |json| NewEvent::user_message("hi").with_extra("x", json), 100),
         ("input", |json| NewEvent::tool_use(call("c1"), "ls", json), 99),
