@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 use crate::page::PAGE_MAX;
 
-/// How a [`Scheduler`] looks after sessions.
+/// How a [`Scheduler`](crate::runtime::Scheduler) looks after sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedulerConfig {
