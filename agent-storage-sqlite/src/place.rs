@@ -29,6 +29,14 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
             ErrorKind::Denied,
             format!("{} is read-only; make it writable for this user", path.display()),
         )),
+        Ok(meta) if has_other_names(&meta) => Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "{} has another name besides (a hard link), by which a program would not see what is written by this \
+                 one; remove the other name",
+                path.display()
+            ),
+        )),
         Ok(_) => check_start(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match make_file(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -43,6 +51,17 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
 /// The error for a place where no store is, and none is to be made.
 pub(crate) fn no_store(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{} holds no store; check the path", path.display()))
+}
+
+/// Whether a file has several names. SQLite keeps its log beside the name by which it was opened.
+#[cfg(unix)]
+fn has_other_names(meta: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(meta) > 1
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &fs::Metadata) -> bool {
+    false
 }
 
 /// Whether there is no file, or an empty one beside which SQLite left nothing.

@@ -235,3 +235,25 @@ async fn a_link_to_the_file_is_followed() {
     let store = SqliteStore::open(&real).await.unwrap();
     assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), session);
 }
+
+/// SQLite keeps a log for each name of a file, so that two names of one file lose what the other wrote: a file that has
+/// several is refused when it is opened, and a store that has it open goes on.
+#[tokio::test]
+async fn a_file_of_two_names_is_refused() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let other = site.folder.path().join("other.db");
+    fs::hard_link(site.path(), &other).unwrap();
+    for name in [other.clone(), site.path()] {
+        let refused = SqliteStore::open(&name).await.expect_err("it has another name");
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains(&name.display().to_string()) && text.contains("hard link"), "{text}");
+    }
+    site.say(&store, &session, "still here").await;
+    store.close().await.unwrap();
+    fs::remove_file(&other).unwrap();
+    let store = site.open().await;
+    assert_eq!(SessionStore::load(&store, session.id).await.unwrap().head, session.head.next());
+}
