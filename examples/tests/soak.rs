@@ -158,7 +158,12 @@ fn files_of(home: &Path, id: SessionId) -> Vec<PathBuf> {
 /// The document of a session, as somebody else would have it.
 async fn forge(storage: &Storage, id: SessionId) -> Option<Manifest> {
     let document = Manifest::export(&*storage.sessions, id).await.ok()?.to_json();
-    let body = document.get(..document.len().checked_sub(22)?)?.replace("x.soak.note", "x.soak.lies");
+    let body = document.get(..document.len().checked_sub(22)?)?;
+    if !body.contains("x.soak.note") {
+        // Nothing was written to it yet, so that there is nothing to lie about.
+        return None;
+    }
+    let body = body.replace("x.soak.note", "x.soak.lies");
     let crc = crc32c::crc32c(body.as_bytes());
     Manifest::parse(&format!("{body},\"crc32c\":\"{crc:08x}\"}}\n")).ok()
 }
