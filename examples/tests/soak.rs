@@ -251,6 +251,12 @@ async fn all_at_once() {
             ids.push(own.sessions.create(&effects, new).await.unwrap().id);
         }
         let victim = ids.pop().unwrap();
+        // A document holds a whole session in memory: of one that does not grow it is as large at the end as at first.
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let small = own.sessions.create(&effects, new).await.unwrap().id;
+        for n in 0..20 {
+            write(&own, &effects, small, &format!("small-{n}")).await.unwrap();
+        }
         let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
         fs::write(folder.path().join("ids"), text).unwrap();
         // What this process writes itself.
@@ -275,8 +281,7 @@ async fn all_at_once() {
                     "stop"
                 }
                 2 => {
-                    let id = ids[usize::try_from(dice.below(ids.len() as u64)).unwrap()];
-                    if let Some(forged) = forge(&own, id).await {
+                    if let Some(forged) = forge(&own, small).await {
                         let refused = forged.import(&*own.sessions).await;
                         assert!(refused.is_err(), "{kind}: a forged document was taken");
                     }
