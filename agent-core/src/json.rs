@@ -66,11 +66,12 @@ impl RawJson {
         self.0.get()
     }
 
-    /// How many levels of objects and lists a payload that is stored may have: so few that, with what stands around it,
-    /// every common reader of JSON takes it. `serde_json` reads 127 levels, SQLite 1,000.
+    /// The most levels of objects and lists of a payload that is stored: so few that, with what stands around it, every
+    /// common reader of JSON takes it. `serde_json` reads 127 levels, SQLite 1,000.
     pub const MAX_DEPTH: usize = 100;
 
-    /// How many levels of objects and lists lie within each other: 0 for a text or a number, 1 for `[]`.
+    /// Returns how many levels of objects and lists lie within each other: 0 for a text or a number, 1 for `[]`. One pass
+    /// over the text.
     ///
     /// ```
     /// use agent_core::RawJson;

@@ -33,7 +33,7 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
             ErrorKind::InvalidInput,
             format!(
                 "{} has another name besides (a hard link), by which a program would not see what is written by this \
-                 one; remove the other name",
+                 one; remove the other name, which may be the .part of a backup that was killed",
                 path.display()
             ),
         )),

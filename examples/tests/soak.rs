@@ -57,7 +57,10 @@ async fn a_writer() {
     let effects = Effects::default();
     let mut dice = Dice::new();
     let mut n = 0_u64;
-    while !folder.join("stop").exists() {
+    // Nobody may be left to say stop: the soak may have been killed itself.
+    let end = Instant::now() + Duration::from_secs(2 * seconds() + 60);
+    let goes_on = || !folder.join("stop").exists() && Instant::now() < end;
+    while goes_on() {
         let store = match open(&folder).await {
             Ok(store) => store,
             Err(error) => {
@@ -66,7 +69,7 @@ async fn a_writer() {
                 continue;
             }
         };
-        while !folder.join("stop").exists() {
+        while goes_on() {
             let id = ids[usize::try_from(dice.below(ids.len() as u64)).unwrap()];
             n += 1;
             let text = format!("{me}-{n}{}", "x".repeat(usize::try_from(dice.below(2_000)).unwrap()));

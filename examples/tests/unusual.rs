@@ -72,7 +72,7 @@ fn a_runtime_dropped_in_mid_commit_harms_nobody() {
                     }
                 });
             }
-            own.block_on(sleep(Duration::from_millis(5 + round)));
+            own.block_on(async { sleep(Duration::from_millis(5 + round)).await });
             other.shutdown_background();
         }
         let look = async {

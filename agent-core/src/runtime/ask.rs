@@ -70,10 +70,20 @@ impl Driver {
             Ok(stop) => AnswerEnd::Done(stop),
             Err(end) => end,
         };
-        if let Some(secrets) = self.secrets() {
-            for (rest, update) in shown.rest(&secrets) {
-                self.send(update(rest));
+        let is_whole = matches!(answer.end, AnswerEnd::Done(stop) if stop != StopReason::MaxTokens);
+        match self.secrets() {
+            Some(secrets) if is_whole => {
+                for (rest, update) in shown.rest(&secrets) {
+                    self.send(update(rest));
+                }
             }
+            // It may end within a value, whose beginning alone would not be known, and not be hidden.
+            Some(secrets) => {
+                for said in [&mut answer.text, &mut answer.thinking] {
+                    said.truncate(secrets.told(said));
+                }
+            }
+            None => {}
         }
         answer
     }
@@ -121,19 +131,13 @@ impl Driver {
                     let fits = room.text(&mut piece);
                     answer.text.push_str(&piece);
                     self.show(&mut shown.text, piece, Update::Text);
-                    fits.map_err(|cut| {
-                        self.drop_part(&mut answer.text, &cut.rest);
-                        cut.full
-                    })
+                    fits
                 }
                 ModelEvent::Thinking(mut piece) => {
                     let fits = room.thinking(&mut piece);
                     answer.thinking.push_str(&piece);
                     self.show(&mut shown.thinking, piece, Update::Thinking);
-                    fits.map_err(|cut| {
-                        self.drop_part(&mut answer.thinking, &cut.rest);
-                        cut.full
-                    })
+                    fits
                 }
                 // The event around it has a level of its own.
                 ModelEvent::ToolUse(call) if call.input.depth() >= RawJson::MAX_DEPTH => {
@@ -156,8 +160,6 @@ impl Driver {
                 }
             };
             if let Err(full) = fits {
-                // What is held back may be the beginning of a value whose end was cut off.
-                *shown = Shown::default();
                 let (session, provider) = (self.session.id, &self.settings.provider);
                 warn!(%session, provider, limit = %full, "the model's answer met a limit, and was cut there");
                 return Err(AnswerEnd::Full(full));
@@ -178,20 +180,6 @@ impl Driver {
 
     fn secrets(&self) -> Option<Secrets> {
         self.handle.runtime().secrets.clone()
-    }
-
-    /// Takes a part of a secret's value off the end of a text that was cut: it would not be known, and not be hidden.
-    fn drop_part(&self, kept: &mut String, rest: &str) {
-        let runtime = self.handle.runtime();
-        if runtime.secrets.is_none() {
-            return;
-        }
-        let whole = format!("{kept}{rest}");
-        let (alone, whole) = (runtime.hide(kept), runtime.hide(&whole));
-        let same = alone.bytes().zip(whole.bytes()).take_while(|(alone, whole)| alone == whole).count();
-        if same < alone.len() {
-            *kept = alone[..alone.floor_char_boundary(same)].to_owned();
-        }
     }
 
     /// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.

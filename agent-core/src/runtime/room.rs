@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::runtime::config::Limits;
 use crate::runtime::provider::ModelCall;
-use crate::secrets::Secret;
 use crate::session::Reason;
 
 /// How many calls of one answer may wait for somebody: with those that are made beside them, a record holds 64.
@@ -12,17 +11,6 @@ const WAITING_MAX: usize = 32;
 
 /// The most bytes of an id or a name that a provider gives; a longer one is replaced.
 const NAME_MAX_BYTES: usize = 128;
-
-/// The most bytes that are kept for a moment of what was cut off: as many as a secret's value may have, escaped twice.
-const REST_MAX_BYTES: usize = 4 * Secret::MAX_BYTES;
-
-/// A text was cut at a limit.
-#[derive(Debug)]
-pub(super) struct Cut {
-    pub(super) full: Full,
-    /// The beginning of what was cut off.
-    pub(super) rest: String,
-}
 
 /// A limit that an answer met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +72,12 @@ impl Room {
     }
 
     /// Cuts a piece of text to what there is room for.
-    pub(super) fn text(&mut self, piece: &mut String) -> Result<(), Cut> {
+    pub(super) fn text(&mut self, piece: &mut String) -> Result<(), Full> {
         cut(piece, &mut self.text, &mut self.all, ("text", self.limits.text_bytes), self.limits.answer_bytes)
     }
 
     /// Cuts a piece of reasoning to what there is room for.
-    pub(super) fn thinking(&mut self, piece: &mut String) -> Result<(), Cut> {
+    pub(super) fn thinking(&mut self, piece: &mut String) -> Result<(), Full> {
         cut(
             piece,
             &mut self.thinking,
@@ -142,7 +130,7 @@ fn cut(
     all: &mut usize,
     (noun, most): (&'static str, usize),
     most_of_all: usize,
-) -> Result<(), Cut> {
+) -> Result<(), Full> {
     let mut json = json_bytes(piece);
     let full = if piece.len() > left.text {
         Err(Full::Bytes(noun, most))
@@ -153,7 +141,7 @@ fn cut(
     } else {
         Ok(())
     };
-    let full = full.map_err(|full| {
+    if full.is_err() {
         let mut at = piece.floor_char_boundary(left.text.min(*all));
         json = json_bytes(&piece[..at]);
         while json > left.json {
@@ -161,11 +149,9 @@ fn cut(
             json -= json_bytes(&piece[shorter..at]);
             at = shorter;
         }
-        let rest = piece[at..piece.floor_char_boundary(at + REST_MAX_BYTES)].to_owned();
         piece.truncate(at);
         piece.shrink_to_fit();
-        Cut { full, rest }
-    });
+    }
     left.text -= piece.len();
     left.json -= json;
     *all -= piece.len().max(1).min(*all);

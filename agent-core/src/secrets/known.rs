@@ -18,6 +18,9 @@ pub(super) struct Known {
     values: BTreeMap<Box<str>, SecretName>,
     /// What stands for a value, or for a part of one, in a text.
     forms: BTreeMap<Box<str>, SecretName>,
+    /// The bytes of the longest form.
+    #[cfg(feature = "runtime")]
+    longest: usize,
     /// Values that are objects or lists.
     documents: Vec<Document>,
     /// Finds the forms in one pass.
@@ -49,6 +52,10 @@ impl Known {
         let mut found = Vec::new();
         pieces(value, NESTED, &mut found);
         for form in found.iter().flat_map(|piece| spellings(piece)) {
+            #[cfg(feature = "runtime")]
+            {
+                self.longest = self.longest.max(form.len());
+            }
             self.forms.insert(form.into(), name.clone());
         }
         if let Ok(document @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(value) {
@@ -91,10 +98,16 @@ impl Known {
 
 #[cfg(feature = "runtime")]
 impl Known {
-    /// Where the text may end in the beginning of a form, so that what follows has to be awaited.
-    pub(super) fn unfinished(&self, text: &str) -> usize {
-        let longest = self.forms.keys().map(|form| form.len()).max().unwrap_or(0);
-        let from = text.floor_char_boundary(text.len().saturating_sub(longest));
+    /// How much of the text is told apart from a value whatever follows it: all but what may be the beginning of a form.
+    pub(super) fn told(&self, text: &str) -> usize {
+        let until = self.unfinished(text);
+        // A value that began before and is whole stays whole.
+        let across = self.find(text).find(|(at, _)| at.start < until && at.end > until);
+        across.map_or(until, |(at, _)| at.end)
+    }
+
+    fn unfinished(&self, text: &str) -> usize {
+        let from = text.floor_char_boundary(text.len().saturating_sub(self.longest));
         text[from..]
             .char_indices()
             .map(|(at, _)| from + at)

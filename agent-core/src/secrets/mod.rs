@@ -242,6 +242,12 @@ impl Secrets {
         hide::text(&self.given(), text)
     }
 
+    /// How many bytes of a text that was cut off can be kept: all but what may be the beginning of a value at its end.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn told(&self, text: &str) -> usize {
+        self.given().told(text)
+    }
+
     /// The JSON with `(secret NAME)` in place of each value in its texts, keys and numbers.
     #[must_use]
     pub fn hide_json(&self, json: RawJson) -> RawJson {

@@ -13,11 +13,7 @@ impl Pieces {
     pub(crate) fn push(&mut self, secrets: &Secrets, piece: &str) -> String {
         self.held.push_str(piece);
         let known = secrets.given();
-        let mut until = known.unfinished(&self.held);
-        // A value that began before and is whole stays whole.
-        if let Some((at, _)) = known.find(&self.held).find(|(at, _)| at.start < until && at.end > until) {
-            until = at.end;
-        }
+        let until = known.told(&self.held);
         let shown = hide::text(&known, &self.held[..until]).into_owned();
         self.held.drain(..until);
         shown

@@ -36,7 +36,7 @@ use crate::id::{Seq, SessionId};
 use crate::json::{Fault, RawJson};
 use crate::session::history::own_events;
 use crate::session::lineage::Lineage;
-use crate::session::plan::apply_checked;
+use crate::session::plan::{Plan, apply_checked, plan};
 use crate::session::{Commit, Event, Origin, Session, SessionState, SessionStore, SessionStoreExt};
 use crate::transcript::check_head;
 
@@ -138,10 +138,11 @@ impl Manifest {
     /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
     /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
     /// there, and had something left to do: import its own document first; `Corrupt` if its ancestors cannot be what the
-    /// document says. `InvalidInput` for an event that no log has, before anything of its commit is written, and of this
-    /// session's before anything at all; `Conflict` if somebody wrote to it meanwhile; `Deleted`, `NotFound` if its parent
-    /// was deleted there, or is not there and nothing was left of it when the document was made; those of
-    /// [`SessionStoreExt::settle`].
+    /// document says; `InvalidInput` for an event that no log has; `LimitExceeded` for a commit that is larger than any
+    /// that is stored; `Unsupported` for what only a newer version of this library understands.
+    ///
+    /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted`, `NotFound` if its parent was deleted there, or is
+    /// not there and nothing was left of it when the document was made; those of [`SessionStoreExt::settle`].
     pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
         self.import_to(store, false).await
     }
@@ -158,16 +159,16 @@ impl Manifest {
 
     async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Session> {
         let id = self.session.id;
-        self.check_family(store).await?;
-        let mut missing = Vec::with_capacity(self.ancestors.len() + 1);
-        for Ancestor { session, events } in &self.ancestors {
+        let members = self.check_family(store).await?;
+        let mut missing = Vec::with_capacity(members.len());
+        for (Ancestor { session, events }, record) in self.ancestors.iter().zip(&members) {
             let there = find(store, *session).await?;
             // What a session that was deleted there still shares is for the store to say.
             if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
                 continue;
             }
             let rest = not_there(store, *session, there.as_ref(), events, false).await?;
-            if let Some(there) = there.filter(|_| !rest.is_empty() && !completes) {
+            if let Some(there) = there.as_ref().filter(|_| !rest.is_empty() && !completes) {
                 return Err(Error::new(
                     ErrorKind::Conflict { head: Some(there.head) },
                     format!(
@@ -178,7 +179,7 @@ impl Manifest {
                     ),
                 ));
             }
-            if !rest.is_empty() && !is_at_rest(&folded(*session, events)?) {
+            if !rest.is_empty() && !is_at_rest(record) {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!(
@@ -188,7 +189,7 @@ impl Manifest {
                     ),
                 ));
             }
-            missing.push((*session, rest));
+            missing.push((*session, there, rest));
         }
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
@@ -197,10 +198,19 @@ impl Manifest {
                 format!("session {id} was deleted in this store; its id is not used again"),
             ));
         }
-        missing.push((id, not_there(store, id, there.as_ref(), &self.events, true).await?));
-        for (id, rest) in missing {
-            for commit in rest.chunk_by(|a, b| a.commit == b.commit) {
-                store.settle(Commit::restore(id, commit.to_vec())?).await?;
+        let rest = not_there(store, id, there.as_ref(), &self.events, true).await?;
+        missing.push((id, there, rest));
+        // All of it is decided before any of it is stored, so that nothing of a document that is refused stays behind.
+        for (id, there, rest) in &mut missing {
+            for commit in commits(*id, rest) {
+                if let Plan::Write { after, .. } = plan(there.as_ref(), &commit?)? {
+                    *there = Some(*after);
+                }
+            }
+        }
+        for (id, _, rest) in missing {
+            for commit in commits(id, rest) {
+                store.settle(commit?).await?;
             }
         }
         let imported = store.load(id).await?;
@@ -216,9 +226,9 @@ impl Manifest {
         Ok(imported)
     }
 
-    /// Refuses a document whose sessions cannot have come to be as it says: each after the one that it was made from, one
-    /// level deeper, and with that one's lineage.
-    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<()> {
+    /// The records that the document's events make, the session's own last. Refuses those that cannot have come to be as it
+    /// says: each after the one that it was made from, one level deeper, and with that one's lineage.
+    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Vec<Session>> {
         let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
         let mut members = Vec::with_capacity(self.ancestors.len() + 1);
         for (id, events) in ancestors.chain([(self.session.id, &self.events)]) {
@@ -248,7 +258,7 @@ impl Manifest {
                 ));
             }
         }
-        Ok(())
+        Ok(members)
     }
 
     /// The document.
@@ -400,6 +410,11 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
         }
     }
     Ok(rest)
+}
+
+/// Events of one session as the commits by which they are stored.
+fn commits(id: SessionId, events: &[Event]) -> impl Iterator<Item = Result<Commit>> {
+    events.chunk_by(|a, b| a.commit == b.commit).map(move |commit| Commit::restore(id, commit.to_vec()))
 }
 
 /// Whether a session has the depth and the lineage that one made from `parent` has.

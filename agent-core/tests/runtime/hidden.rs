@@ -10,7 +10,7 @@ use agent_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{device, read, said};
+use crate::common::{device, read, said, try_read};
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7/VJTUt9Us8cK\njMzEfYyjiWA4R4==\n-----END PRIVATE KEY-----\n";
 
@@ -186,4 +186,21 @@ async fn a_value_in_pieces_is_hidden_from_the_stream() {
         assert_eq!(seen, expected, "{size}");
         assert_eq!(said(&chat).await[1].1, expected, "{size}");
     }
+}
+
+/// R25: an answer that ends in the middle of a value, since the model failed, keeps and shows no part of it.
+#[tokio::test]
+async fn an_answer_that_fails_within_a_value_shows_no_part() {
+    let turn = Turn::new().text("the token is ghp_").text("01234").fail("gone");
+    let agent = AgentBuilder::new(Config::default())
+        .with_llm(Arc::new(ScriptedProvider::new([turn])))
+        .with_storage(MemoryStore::new())
+        .with_secrets(of("ghp_0123456789"))
+        .build()
+        .unwrap();
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
+    let (seen, _) = try_read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!(seen, "the token is ");
+    assert_eq!(said(&chat).await[1].1.trim_end(), "the token is");
 }
