@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::{Effects, Error, ErrorKind, Result, WriteOutcome};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use object_store::aws::AmazonS3;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{
+    GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -23,6 +25,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often a request that was denied is tried again, with credentials that are new by then.
 const DENIED_MAX: u32 = 3;
+
+/// More bytes than any object has that this store writes: a commit of 64 MiB at most, what it carries of those before
+/// it, and the record. What claims to be larger is not read.
+const OBJECT_MAX: u64 = 128 << 20;
 
 /// How many requests a store has sent, by their kind. For tests and for bills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +68,29 @@ pub(crate) enum Condition {
     Absent,
     /// It must be the one with this tag.
     Is(String),
+}
+
+/// The body of an answer; `None` if it has more bytes than `most`, however many it says that it has.
+async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
+    if found.range.end.saturating_sub(found.range.start) > most {
+        return Ok(None);
+    }
+    let mut stream = found.into_stream();
+    let mut all = stream.try_next().await?.unwrap_or_default();
+    // Most answers come in one piece, which is not copied.
+    if all.len() as u64 <= most
+        && let Some(next) = stream.try_next().await?
+    {
+        let mut pieces = BytesMut::from(all);
+        pieces.extend_from_slice(&next);
+        while pieces.len() as u64 <= most
+            && let Some(next) = stream.try_next().await?
+        {
+            pieces.extend_from_slice(&next);
+        }
+        all = pieces.freeze();
+    }
+    Ok((all.len() as u64 <= most).then_some(all))
 }
 
 /// What came of a PUT with a condition.
@@ -229,6 +258,10 @@ impl Bucket {
             let (path, range) = (path.clone(), range.clone().map(GetRange::Bounded));
             Box::pin(async move {
                 let is_part = range.is_some();
+                let most = match &range {
+                    Some(GetRange::Bounded(range)) => range.end.saturating_sub(range.start),
+                    _ => OBJECT_MAX,
+                };
                 let options = GetOptions { range, ..GetOptions::default() };
                 let work = async {
                     // The first of an answer comes soon, however long the rest takes.
@@ -236,14 +269,21 @@ impl Bucket {
                     let found = match found.await.unwrap_or_else(|_| Err(no_answer())) {
                         // It would be so the next time, too.
                         Err(error) if is_part && is_beyond(&error) => {
-                            return Ok(Object { bytes: Bytes::new(), tag: String::new() });
+                            return Ok(Some(Object { bytes: Bytes::new(), tag: String::new() }));
                         }
                         found => found?,
                     };
                     let tag = found.meta.e_tag.clone().unwrap_or_default();
-                    Ok(Object { bytes: found.bytes().await?, tag })
+                    Ok(body(found, most).await?.map(|bytes| Object { bytes, tag }))
                 };
-                self.request("read an object", mebibytes, until, &self.counters.get, work).await
+                let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
+                found.ok_or_else(|| Failed {
+                    fate: Fate::Wrong,
+                    error: Error::new(ErrorKind::Corrupt, format!(
+                        "object {key} has more than the {most} bytes that were asked for or can be in it; look at \
+                         what answers at the address of the store"
+                    )),
+                })
             })
         })
         .await

@@ -8,6 +8,7 @@ mod bindings;
 mod costs;
 mod course;
 mod deadline;
+mod lies;
 mod planted;
 mod probe;
 mod seeds;

@@ -7,7 +7,7 @@ use s3_simulator::Fault;
 
 use crate::course::{Course, REPLAY, Terms, run};
 
-/// The variable that says how many courses are run; 2,000 unless set.
+/// The variable that says how many courses are run; 500 unless set.
 const SEEDS: &str = "S3_SEEDS";
 
 /// Courses that once showed a defect.
@@ -76,7 +76,7 @@ fn x03_o02_o04_o12_whatever_goes_wrong_the_log_is_right() {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
     }
-    let seeds = std::env::var(SEEDS).map_or(2000, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
+    let seeds = std::env::var(SEEDS).map_or(500, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
     REMEMBERED.iter().for_each(|seed| drop(one(*seed)));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let share = |of: u64| {

@@ -4,14 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use agent_storage_s3::S3Config;
+use object_store::client::HttpConnector;
 use s3_simulator::Simulator;
 
 /// What opens a store on a simulator; its requests bear the client's name.
 pub(crate) fn config(simulator: &Simulator, client: &str) -> S3Config {
+    config_of(simulator.connector(client))
+}
+
+/// What opens a store that is reached by a connector.
+pub(crate) fn config_of(connector: impl HttpConnector) -> S3Config {
     let credentials = [("access_key_id", "any"), ("secret_access_key", "any"), ("region", "us-east-1")];
     let config = S3Config::new("bucket").with_prefix("agents").unwrap();
     credentials
         .iter()
         .fold(config, |config, (name, value)| config.with_option(name, value).unwrap())
-        .with_http_connector(simulator.connector(client))
+        .with_http_connector(connector)
 }
