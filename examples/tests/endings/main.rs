@@ -8,6 +8,7 @@ mod delete;
 mod gc;
 mod history;
 mod pairing;
+mod races;
 mod rules;
 mod site;
 mod sweep;
