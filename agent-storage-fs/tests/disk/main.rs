@@ -123,7 +123,7 @@ async fn call_fails(
     let last = *moments.last().unwrap();
     judge(script, &told, last.mark, &trace.killed(last), &format!("{first}; killed")).await;
     // The power goes at the end, and at some moments on the way there.
-    let some: Vec<_> = moments.iter().rev().step_by(17).copied().collect();
+    let some: Vec<_> = moments.iter().rev().step_by(step()).copied().collect();
     Some(cut(script, &told, &trace, &some, 6, &[first]).await)
 }
 
@@ -222,7 +222,12 @@ async fn x06_short_and_interrupted_calls_are_no_failures() {
 fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("AGENT_STORAGE_DISK_SEED").unwrap_or(0);
-    first..first + number("AGENT_STORAGE_DISK_SEEDS").unwrap_or(60)
+    first..first + number("AGENT_STORAGE_DISK_SEEDS").unwrap_or(30)
+}
+
+/// After each failed call the power goes at the end, and at every so manieth moment before: `AGENT_STORAGE_DISK_STEP=1`.
+fn step() -> usize {
+    std::env::var("AGENT_STORAGE_DISK_STEP").map_or(60, |text| text.parse().unwrap())
 }
 
 /// O02, X02, X03, X06: any steps, by two processes in turn, some calls failing; then the power goes.
