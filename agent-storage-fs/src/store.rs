@@ -310,9 +310,7 @@ impl SessionStore for FsStore {
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
         let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
-        let session = observed(span, session).await?;
-        transcript::schedule(&self.tenant, &self.cell(id), &session);
-        Ok(Arc::unwrap_or_clone(session))
+        Ok(Arc::unwrap_or_clone(observed(span, session).await?))
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -375,9 +373,24 @@ impl SessionStore for FsStore {
                     Err(error) => return Err(error),
                 }
             }
+            for workspace in self.look(listing::workspaces).await? {
+                // What is wrong with a workspace, or its main session, is named elsewhere.
+                let main = self.look(move |tenant| workspaces::load(tenant, workspace)).await;
+                let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
+                let render = move |tenant: &Tenant, cell: &Cell| {
+                    Ok(sessions::load(tenant, cell, main).is_ok()
+                        && transcript::bring_up_to_date(tenant, cell, main))
+                };
+                self.look_at(main, render).await?;
+            }
             Ok(done)
         };
         observed(span, work).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        let span = info_span!("store.check", store = "fs", outcome = Empty);
+        observed(span, self.look(listing::check)).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {

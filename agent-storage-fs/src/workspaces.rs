@@ -23,7 +23,8 @@ enum Found {
     Live(Box<Document>),
 }
 
-fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
+fn find(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Found> {
+    let env = &tenant.env;
     // The tombstone comes before the record goes, so it is looked for first.
     if env.has_file(&folder.join(layout::DELETED))? {
         return Ok(Found::Tombstone);
@@ -31,7 +32,7 @@ fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
     let path = folder.join(layout::RECORD);
     match env.read_text(&path)? {
         Some(text) => {
-            let mut document = Document::parse(&path, id, &text)?;
+            let mut document = Document::parse(&path, tenant.layout.tenant(), id, &text)?;
             document.accessed(last_access(env, folder));
             Ok(Found::Live(Box::new(document)))
         }
@@ -40,7 +41,7 @@ fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
 }
 
 fn find_live(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Box<Document>> {
-    match find(&tenant.env, folder, id)? {
+    match find(tenant, folder, id)? {
         Found::Live(document) => Ok(document),
         Found::Tombstone => Err(deleted(id)),
         Found::Nothing => Err(not_found(tenant, id)),
@@ -88,7 +89,7 @@ pub(crate) fn put(
     env.ensure_dir(&folder)?;
     let path = folder.join(layout::RECORD);
     if expect == Expect::Absent
-        && let Found::Live(there) = find(env, &folder, id)?
+        && let Found::Live(there) = find(tenant, &folder, id)?
     {
         // A refusal waits for no lock. Who is told that it exists goes on with it; and who made it may have died before
         // its name was durable.
@@ -107,7 +108,7 @@ fn put_locked(
     let (env, id) = (&tenant.env, workspace.id);
     let folder = tenant.layout.workspace(id);
     let path = folder.join(layout::RECORD);
-    let now = match find(env, &folder, id)? {
+    let now = match find(tenant, &folder, id)? {
         Found::Live(document) => Some(document),
         Found::Tombstone => return Err(deleted(id)),
         Found::Nothing => None,
@@ -117,7 +118,7 @@ fn put_locked(
     }
     workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
     env.sweep(&folder);
-    let text = Document::render(now.as_deref(), &workspace)?;
+    let text = Document::render(now.as_deref(), tenant.layout.tenant(), &workspace)?;
     if now.is_some() {
         env.replace(locked, &path, text.as_bytes())?;
         tenant.learn_main(&workspace);
@@ -137,7 +138,7 @@ pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Works
     let (mut found, mut damaged) = (Vec::new(), Vec::new());
     for id in listing::workspaces(tenant)? {
         let folder = tenant.layout.workspace(id);
-        match find(&tenant.env, &folder, id) {
+        match find(tenant, &folder, id) {
             Ok(Found::Live(document)) => found.push(document.workspace),
             Ok(Found::Tombstone | Found::Nothing) => {}
             Err(error) => {
