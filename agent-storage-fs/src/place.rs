@@ -166,7 +166,10 @@ pub(crate) fn make_folders(tenant: &Tenant, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && path != tenant.layout.root() => {
             make_folders(tenant, parent(path))?;
-            tenant.env.io.create_dir(path)
+            // Somebody else may come between.
+            tenant.env.io.create_dir(path).or_else(|error| {
+                if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+            })
         }
         other => other,
     }

@@ -503,3 +503,39 @@ async fn x03_a_change_through_the_same_store_is_told_at_once() {
         assert_eq!(before.elapsed(), Duration::ZERO);
     }
 }
+
+/// A30, X01: a log that somebody cut within its last commit, under a handle that saw that commit acknowledged, is damage to
+/// whoever writes, loads, reads or waits there, at once; nothing is cut off or written. With the rest back all goes on.
+#[tokio::test]
+async fn a_log_cut_under_a_handle_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = hasty(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let seen = say(&store, &effects, id, Seq::new(1), "first").await;
+    let seen = say(&store, &effects, id, seen, "second").await;
+    let log = log_of(folder.path(), id);
+    let whole = fs::read(&log).unwrap();
+    for cut in [1, 10, 100] {
+        let left = &whole[..whole.len() - cut];
+        fs::write(&log, left).unwrap();
+        for _ in 0..2 {
+            let said = vec![NewEvent::user_message("third")];
+            for error in [
+                store.append(&effects, id, seen, said).await.unwrap_err(),
+                SessionStore::load(&store, id).await.unwrap_err(),
+                store.read(id, ReadEvents::last(10)).await.unwrap_err(),
+                store.changed(id, seen).await.unwrap_err(),
+            ] {
+                assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+                assert!(error.to_string().contains("was cut by another program"), "{error}");
+            }
+        }
+        assert_eq!(fs::read(&log).unwrap(), left);
+        assert!(!folder_of(folder.path(), id).join("session.json").exists());
+        fs::write(&log, &whole).unwrap();
+        assert_eq!(head(&store, id).await, seen);
+    }
+    say(&store, &effects, id, seen, "third").await;
+    assert_eq!(texts(&store, id).await, ["first", "second", "third"]);
+}
