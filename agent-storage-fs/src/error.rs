@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, SessionId, WriteOutcome};
+use agent_core::{Error, ErrorKind, SessionId, WorkspaceId, WriteOutcome};
 
 use crate::io::is_no_file;
 
@@ -108,6 +108,17 @@ pub(crate) fn missing(folder: &Path, id: SessionId) -> Error {
         format!(
             "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session for good",
             folder.display()
+        ),
+    )
+}
+
+/// The error for a workspace that is known, and has no record.
+pub(crate) fn missing_workspace(record: &Path, id: WorkspaceId) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace for good",
+            record.display()
         ),
     )
 }

@@ -108,6 +108,16 @@ impl Layout {
         self.root.join("index").join("sessions")
     }
 
+    /// The derived file that says that there is a workspace.
+    pub(crate) fn workspace_pointer(&self, id: WorkspaceId) -> PathBuf {
+        self.workspace_pointers().join(id.to_string())
+    }
+
+    /// The folder of these files.
+    pub(crate) fn workspace_pointers(&self) -> PathBuf {
+        self.root.join("index").join(WORKSPACES)
+    }
+
     /// The lock under which sessions of such ids come to be.
     pub(crate) fn create_lock(&self, id: SessionId) -> PathBuf {
         self.root.join("index").join("locks").join(last_digits(id))

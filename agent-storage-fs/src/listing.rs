@@ -15,7 +15,7 @@ use crate::layout::{self, id_of};
 use crate::log::Forward;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
-use crate::{place, record};
+use crate::{place, record, workspaces as records};
 
 /// One page.
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -101,6 +101,7 @@ pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
 /// workspace's folder, whom no list of a workspace shows.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = missing(tenant)?;
+    damaged.extend(records::missing(tenant));
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
         // What cannot be read is named by lists.

@@ -148,10 +148,22 @@ fn judge(path: &Path, found: io::Result<Stat>) -> Result<bool> {
 /// Writes down in which workspace a session lies, when its folder is durable. Without it the session is found all the
 /// same, more slowly.
 pub(crate) fn point(tenant: &Tenant, id: SessionId, workspace: WorkspaceId) {
-    let path = tenant.layout.pointer(id);
-    let text = format!("{workspace}\n");
-    let written = make_folders(tenant, parent(&path)).and_then(|()| {
-        let file = tenant.env.io.open(&path, OpenMode::Create)?;
+    note(tenant, &tenant.layout.pointer(id), &format!("{workspace}\n"));
+}
+
+/// Writes down that there is a workspace, when its record is durable: without its folder it is missing then.
+pub(crate) fn point_workspace(tenant: &Tenant, id: WorkspaceId) {
+    note(tenant, &tenant.layout.workspace_pointer(id), "");
+}
+
+/// Whether a workspace is known, though it may not be there. A folder of one is never removed.
+pub(crate) fn knows_workspace(tenant: &Tenant, id: WorkspaceId) -> bool {
+    matches!(tenant.env.kind(&tenant.layout.workspace_pointer(id)), Ok(Some(Kind::File)))
+}
+
+fn note(tenant: &Tenant, path: &Path, text: &str) {
+    let written = make_folders(tenant, parent(path)).and_then(|()| {
+        let file = tenant.env.io.open(path, OpenMode::Create)?;
         write_full(&*file, text.as_bytes(), 0)?;
         file.truncate(text.len() as u64)
     });

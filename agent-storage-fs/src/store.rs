@@ -26,7 +26,7 @@ use crate::lock::Attempt;
 use crate::shell::{Gated, blocking, exclusively, observed, working};
 use crate::tenant::{Cell, Tenant};
 use crate::transcript::{self, TranscriptEdit};
-use crate::{bindings, delete_damaged, listing, purge, reading, sessions, workspaces};
+use crate::{bindings, delete_damaged, listing, place, purge, reading, sessions, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -375,7 +375,10 @@ impl SessionStore for FsStore {
             }
             for workspace in self.look(listing::workspaces).await? {
                 // What is wrong with a workspace, or its main session, is named elsewhere.
-                let main = self.look(move |tenant| workspaces::load(tenant, workspace)).await;
+                let load = move |tenant: &Tenant| {
+                    workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))
+                };
+                let main = self.look(load).await;
                 let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
                 let render = move |tenant: &Tenant, cell: &Cell| {
                     Ok(sessions::load(tenant, cell, main).is_ok()

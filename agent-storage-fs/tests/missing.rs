@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use agent_core::holdings::Shelf;
 use agent_core::{
     Effects, Epoch, Error, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Session,
-    SessionId, SessionState, SessionStore, SessionStoreExt, Storage, Verification, Workspace, WorkspaceId,
-    WorkspaceStore,
+    SessionId, SessionState, SessionStore, SessionStoreExt, Storage, Trigger, Verification, Workspace,
+    WorkspaceId, WorkspaceManager, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
 use support::{folder_of, hasty, say, session, texts};
@@ -141,4 +141,73 @@ async fn a_moved_audit_is_damage_and_not_begun_anew() {
     fs::rename(&aside, &own).unwrap();
     assert_eq!(Shelf::Audit.open(&storage.sessions, &effects).await.unwrap(), audit);
     assert!(storage.verify(|_| {}).await.unwrap().is_sound());
+}
+
+/// R13: a session that is missing may be a fork: what it may read is not purged until it is back, or deleted.
+#[tokio::test]
+async fn a_missing_session_may_be_a_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let store = hasty(&root).await;
+    let parent = session(&store, &effects).await;
+    let seen = say(&store, &effects, parent.id, parent.head, "shared").await;
+    let fork = store.fork(&effects, parent.id, None).await.unwrap();
+    let aside = folder.path().join("aside");
+    fs::rename(folder_of(&root, fork.id), &aside).unwrap();
+    drop(store);
+    let store = hasty(&root).await;
+    let deleted = store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let error = store.purge(Purge::new(parent.id, deleted.last)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&fork.id.to_string()), "{error}");
+    fs::rename(&aside, folder_of(&root, fork.id)).unwrap();
+    assert_eq!(
+        store.purge(Purge::new(parent.id, deleted.last)).await.unwrap().events,
+        deleted.last.get() - seen.get()
+    );
+    assert_eq!(store.history(fork.id, ReadEvents::first(10)).await.unwrap().events.len(), 3);
+}
+
+/// A30, A18: a workspace whose folder was moved away is damage: nothing of the same id is made in its place; put back, all is
+/// well, and what is lost for good can be deleted.
+#[tokio::test]
+async fn a_moved_workspace_is_damage_and_not_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let device = "laptop".parse().unwrap();
+    let manager = async || WorkspaceManager::new(hasty(&root).await.into(), effects.clone());
+    let made = manager().await.resolve(&device).await.unwrap().workspace;
+    let aside = folder.path().join("aside");
+    let own = root.join("workspaces").join(made.id.to_string());
+    for moved in [own.clone(), root.join("workspaces"), own.join("workspace.toml")] {
+        fs::rename(&moved, &aside).unwrap();
+        let store = hasty(&root).await;
+        let record = Workspace::new(made.id, "another", effects.new_session_id(), effects.now());
+        for error in [
+            manager().await.resolve(&device).await.unwrap_err(),
+            WorkspaceStore::load(&store, made.id).await.unwrap_err(),
+            store.put(record, Expect::Absent).await.unwrap_err(),
+            store.put(made.clone(), Expect::Any).await.unwrap_err(),
+            store.touch(made.id, effects.now()).await.unwrap_err(),
+            store.save_config(made.id, Some("a = 1".into()), Expect::Any).await.unwrap_err(),
+        ] {
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(error.to_string().contains(&format!("workspace {} is missing", made.id)), "{error}");
+        }
+        let found = verified(&store).await;
+        assert!(found.findings.iter().any(|it| it.object == format!("workspace {}", made.id)), "{found:?}");
+        assert!(!moved.exists());
+        fs::rename(&aside, &moved).unwrap();
+        assert_eq!(manager().await.resolve(&device).await.unwrap().workspace, made);
+        assert!(verified(&hasty(&root).await).await.is_sound());
+    }
+
+    fs::rename(&own, &aside).unwrap();
+    manager().await.delete(made.id).await.unwrap();
+    assert!(verified(&hasty(&root).await).await.is_sound());
+    let error = WorkspaceStore::load(&hasty(&root).await, made.id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Deleted, "{error}");
+    assert_ne!(manager().await.resolve(&device).await.unwrap().workspace.id, made.id);
 }
