@@ -5,7 +5,8 @@ use std::path::Path;
 
 use agent_core::page::Damaged;
 use agent_core::{
-    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionSummary, WorkspaceId,
+    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionState, SessionSummary,
+    WorkspaceId,
 };
 
 use crate::env::held;
@@ -57,8 +58,9 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     if let Some(error) = failed {
         return Err(error);
     }
-    if query.parent.is_some() && query.cursor.is_none() {
-        // What is not there may be a child.
+    let whole = query.parent.is_some() || query.states.contains(&SessionState::Archived);
+    if whole && query.workspace.is_none() && query.cursor.is_none() {
+        // What is not there may be a child, and in any state.
         damaged.extend(missing(tenant)?);
     }
     damaged.append(&mut closed);
@@ -90,18 +92,17 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
 }
 
 /// The sessions that are known and not there.
-pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
+fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
     // What cannot be looked into is named where that is looked into.
     let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
     let missing = place::all_missing(tenant, &there).into_iter();
     Ok(missing.map(|(id, error)| Damaged::new(format!("session {id}"), error.to_string())).collect())
 }
 
-/// What is wrong with where sessions are: those that are known and not there, and those that a person moved into another
-/// workspace's folder, whom no list of a workspace shows.
+/// What is wrong with where things are, and lists do not name: workspaces that are known and not there, and sessions that a
+/// person moved into another workspace's folder, whom no list of a workspace shows.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
-    let mut damaged = missing(tenant)?;
-    damaged.extend(records::missing(tenant));
+    let mut damaged = records::missing(tenant);
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
         // What cannot be read is named by lists.

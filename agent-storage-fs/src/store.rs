@@ -549,7 +549,7 @@ impl Tenants for FsStore {
 /// Whether something in the root was made by a store.
 fn holds_store(env: &Env) -> Result<bool> {
     let layout = Layout::new(&env.root, &TenantId::default());
-    for path in [layout.bindings(), layout.workspaces(), Layout::tenants(&env.root)] {
+    for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
         match env.io.stat(&path) {
             Ok(_) => return Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -579,6 +579,7 @@ fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
         // What cannot be looked at holds something, as far as anybody can tell. What is wrong with it is said to whoever
         // works on that tenant, and keeps nobody from the others.
         let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+            || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
             || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
         if holds && after.is_none_or(|after| id > *after) {
             found.push(id);

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use agent_core::holdings::Shelf;
 use agent_core::{
     Effects, Epoch, Error, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Session,
-    SessionId, SessionState, SessionStore, SessionStoreExt, Storage, Trigger, Verification, Workspace,
-    WorkspaceId, WorkspaceManager, WorkspaceStore,
+    SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage, TenantId, Tenants,
+    Trigger, Verification, Workspace, WorkspaceId, WorkspaceManager, WorkspaceStore,
 };
-use agent_storage_fs::FsStore;
+use agent_storage_fs::{FsConfig, FsStore};
 use support::{folder_of, hasty, say, session, texts};
 
 async fn verified(store: &FsStore) -> Verification {
@@ -49,6 +49,12 @@ async fn is_named(root: &Path, session: &Session) {
             assert!(error.to_string().contains(said), "{error}");
         }
     }
+    // Whatever reads all, as a copy does.
+    let page = SessionStore::list(&store, SessionQuery::new().with_hidden()).await.unwrap();
+    assert!(page.damaged.iter().any(|it| it.object == format!("session {id}")), "{page:?}");
+    let tenants = Tenants::list(&store, None).await.unwrap();
+    assert_eq!(tenants.items, [TenantId::default()]);
+    FsConfig::new(root).with_create(false).open().await.unwrap();
     let found = verified(&store).await;
     let named = found.findings.iter().filter(|it| it.detail.contains("moved or removed"));
     assert_eq!(named.filter(|it| it.object.contains(&id.to_string())).count(), 1, "{found:?}");
