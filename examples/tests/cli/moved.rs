@@ -100,8 +100,8 @@ fn verify_changes_nothing() {
 }
 
 /// A30: a log that somebody cuts under a chat is damage by name with the next prompt, not when a lease has run out.
-#[test]
-fn a_log_cut_under_a_chat_is_told_at_once() {
+#[tokio::test]
+async fn a_log_cut_under_a_chat_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "600000"]);
     chat.say("first");
@@ -114,7 +114,7 @@ fn a_log_cut_under_a_chat_is_told_at_once() {
         if ended() {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert!(ended());
     let whole = fs::read(&log).unwrap();
