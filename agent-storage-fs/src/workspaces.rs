@@ -121,7 +121,14 @@ pub(crate) fn put(
         env.sync_name(&path)?;
         workspace.prepare_put(Some(&there.workspace), expect)?;
     }
-    under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))
+    let done = under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))?;
+    // Only when it is there for certain, and not in folders that were replaced meanwhile.
+    if expect == Expect::Absent
+        && let Attempt::Done(_) = done
+    {
+        place::point_workspace(tenant, id);
+    }
+    Ok(done)
 }
 
 fn put_locked(
@@ -155,7 +162,6 @@ fn put_locked(
         // By somebody who takes no locks: look again.
         return Ok(Attempt::Busy);
     }
-    place::point_workspace(tenant, id);
     tenant.learn_main(&workspace);
     Ok(Attempt::Done(workspace))
 }
