@@ -67,7 +67,7 @@ fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
     text.get("bindings").and_then(Item::as_table_like)
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
+fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     let text = std::str::from_utf8(bytes)
         .map_err(|source| corrupt(path, "is not UTF-8 text").with_source(source))?;
     let document = toml::parse(path, text)?;
@@ -83,6 +83,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
         }
         _ => {}
     }
+    toml::check_owner(path, &document, "tenant", "tenant", tenant.layout.tenant().as_str())?;
     match document.get("bindings") {
         Some(item) if item.as_table_like().is_none() => {
             Err(corrupt(path, "has `bindings` that are no table"))
@@ -101,7 +102,7 @@ fn read(tenant: &Tenant) -> Result<Arc<Bindings>> {
     {
         return Ok(bindings.clone());
     }
-    let bindings = Arc::new(Bindings::of(&parse(&path, &bytes)?));
+    let bindings = Arc::new(Bindings::of(&parse(tenant, &path, &bytes)?));
     held(&tenant.bindings).parsed = Some((bytes, bindings.clone()));
     Ok(bindings)
 }
@@ -151,7 +152,7 @@ fn mutate_locked<T>(
         bytes = held(&tenant.bindings).durable.clone();
     }
     let mut document = match &bytes {
-        Some(bytes) => parse(&path, bytes).map_err(|error| keep(env, folder, &path, bytes, error))?,
+        Some(bytes) => parse(tenant, &path, bytes).map_err(|error| keep(env, folder, &path, bytes, error))?,
         None => DocumentMut::new(),
     };
     let bindings = Bindings::of(&document);
@@ -163,7 +164,7 @@ fn mutate_locked<T>(
     };
     let (answer, changed) = change(&bindings, table, &path)?;
     if changed {
-        let text = finish(document).into_bytes();
+        let text = finish(tenant, document).into_bytes();
         env.replace(folder, &path, &text)?;
         held(&tenant.bindings).durable = Some(text);
     } else if bytes.is_some() && held(&tenant.bindings).durable != bytes {
@@ -175,9 +176,12 @@ fn mutate_locked<T>(
 }
 
 /// The text as it is stored, with its first and last line.
-fn finish(mut document: DocumentMut) -> String {
+fn finish(tenant: &Tenant, mut document: DocumentMut) -> String {
     if document.get("format").is_none() {
         document.insert("format", value(FORMAT));
+    }
+    if document.get("tenant").is_none() {
+        document.insert("tenant", value(tenant.layout.tenant().as_str()));
     }
     toml::finish(&document, LAST_LINE)
 }

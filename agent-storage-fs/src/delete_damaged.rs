@@ -2,7 +2,7 @@
 //! the session is purged. Every step can be repeated: a crash before the tombstone leaves the session damaged.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_core::{
     Error, ErrorKind, Reason, Result, Seq, Session, SessionId, SessionState, Timestamp, WorkspaceId,
@@ -11,11 +11,11 @@ use agent_core::{
 
 use crate::env::{Env, held, parent};
 use crate::error::{corrupt, failed, poisoned};
-use crate::io::{OpenMode, is_no_file};
+use crate::io::{Kind, OpenMode, is_no_file};
 use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt, Locked};
-use crate::log::Backward;
-use crate::place;
+use crate::log::{Backward, Owner};
+use crate::place::{self, Place};
 use crate::purge::copy;
 use crate::record::{self, write_tombstone};
 use crate::sessions::not_found;
@@ -34,10 +34,67 @@ pub(crate) fn delete_damaged(
         return Err(poisoned(&format!("session {id}")));
     }
     let env = &tenant.env;
-    let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
+    let place = place::locate(tenant, id)?;
+    if let Place::Nowhere = place {
+        return Err(not_found(id));
+    }
     tenant.prepare()?;
     slot.open = None;
+    let folder = match place {
+        Place::At(folder, _) if is_link(tenant, &folder)? && is_damaged(tenant, &folder, id)? => {
+            // What it leads to may be another session.
+            let kept = folder.with_file_name(format!(
+                "{id}{}{:016x}",
+                layout::LINK_DAMAGED,
+                env.effects.random_u64()
+            ));
+            env.io.rename(&folder, &kept).map_err(|e| failed("keep aside", &folder, e))?;
+            empty(tenant, id, folder)?
+        }
+        Place::At(folder, _) => Some(folder),
+        Place::Missing(workspace) => empty(tenant, id, tenant.layout.session(workspace, id))?,
+        Place::Nowhere => None,
+    };
+    let Some(folder) = folder else { return Ok(Attempt::Busy) };
     lock::under(env, &folder, |folder| delete_locked(tenant, cell, id, folder, (at, reason)))
+}
+
+/// Whether a session's folder is a link to one.
+fn is_link(tenant: &Tenant, folder: &Path) -> Result<bool> {
+    let names = tenant.env.list(parent(folder))?;
+    Ok(names.iter().any(|(name, kind)| folder.file_name() == Some(name) && *kind == Kind::Other))
+}
+
+fn is_damaged(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<bool> {
+    match record::load(&tenant.env, folder, tenant.layout.owner(id)) {
+        Ok(loaded) => Ok(loaded.is_some_and(|loaded| loaded.bad.is_some_and(|bad| bad.middle))),
+        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the folder of a session that has none, with an empty log: damaged, so that it can be deleted. `None` if somebody is
+/// at work on such ids.
+fn empty(tenant: &Tenant, id: SessionId, folder: PathBuf) -> Result<Option<PathBuf>> {
+    let env = &tenant.env;
+    let (lock, sessions) = (tenant.layout.create_lock(id), parent(&folder));
+    env.ensure_dir(parent(&lock))?;
+    env.ensure_dir(sessions)?;
+    let Some(_making) = lock::take(env, &lock)? else { return Ok(None) };
+    if env.kind(&folder)?.is_none() {
+        let (temp, ()) = env
+            .fresh(sessions, &id.to_string(), |temp| env.io.create_dir(temp))
+            .map_err(|e| failed("create a folder in", sessions, e))?;
+        let log = temp.join(layout::LOG);
+        let made = env.io.open(&log, OpenMode::CreateNew).and_then(|log| env.sync_file(&*log));
+        let named = made.and_then(|()| env.sync_dir(&temp)).and_then(|()| env.io.rename(&temp, &folder));
+        if let Err(error) = named {
+            env.discard_all(&temp, Kind::Folder);
+            return Err(failed("create the folder", &folder, error));
+        }
+    }
+    env.sync_dir(sessions).map_err(|e| failed("make durable the name of", &folder, e))?;
+    Ok(Some(folder))
 }
 
 fn delete_locked(
@@ -47,8 +104,8 @@ fn delete_locked(
     locked: Locked<'_>,
     (at, reason): (Timestamp, Reason),
 ) -> Result<Attempt<Session>> {
-    let (env, folder) = (&tenant.env, locked.path);
-    let known = match record::load(env, folder, id) {
+    let (env, folder, owner) = (&tenant.env, locked.path, tenant.layout.owner(id));
+    let known = match record::load(env, folder, owner) {
         Ok(None) => return Err(not_found(id)),
         Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
             return Ok(Attempt::Done(loaded.record));
@@ -62,18 +119,18 @@ fn delete_locked(
         Ok(Some(loaded)) => Some(loaded.record),
         // A session that was deleted before and of which the log is damaged has its tombstone.
         Err(error) if *error.kind() == ErrorKind::Corrupt => {
-            record::read_tombstone(env, folder, id).ok().flatten()
+            record::read_tombstone(env, folder, owner).ok().flatten()
         }
         Err(error) => return Err(error),
     };
     let workspace = parent(parent(folder)).file_name().and_then(id_of::<WorkspaceId>);
     let workspace = workspace.ok_or_else(|| corrupt(folder, "lies in no workspace"))?;
     let log = folder.join(layout::LOG);
-    let last = last_event(env, &log)?;
+    let last = last_event(env, &log, owner)?;
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
     let done = renew_log(env, locked, &log)
         .and_then(|()| keep_tombstone(env, locked))
-        .and_then(|()| write_tombstone(env, locked, &tombstone));
+        .and_then(|()| write_tombstone(env, locked, owner, &tombstone));
     cell.forget();
     held(&tenant.summaries).remove(&id);
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
@@ -81,14 +138,14 @@ fn delete_locked(
 }
 
 /// The last event of which the header can be read.
-fn last_event(env: &Env, log: &Path) -> Result<Seq> {
+fn last_event(env: &Env, log: &Path, owner: Owner) -> Result<Seq> {
     let file = match env.io.open(log, OpenMode::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => return Ok(Seq::ZERO),
         Err(error) => return Err(failed("open", log, error)),
     };
     let len = file.stat().map_err(|e| failed("look at", log, e))?.len;
-    let mut lines = Backward::new(&*file, len);
+    let mut lines = Backward::new(owner, &*file, len);
     while let Some(line) = lines.next().map_err(|e| failed("read", log, e))? {
         if let Some(header) = line.header() {
             return Ok(Seq::new(header.seq));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, WriteOutcome};
+use agent_core::{Error, ErrorKind, SessionId, WorkspaceId, WriteOutcome};
 
 use crate::io::is_no_file;
 
@@ -78,6 +78,47 @@ pub(crate) fn newer(path: &Path, format: i64) -> Error {
         format!(
             "{} has format {format}, which this version does not know; update the library",
             path.display()
+        ),
+    )
+}
+
+/// The error for a file of a version before the first release.
+pub(crate) fn former(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{} has format 1, which was never released and which this version does not read; read it with the version that wrote it, and copy the store with that",
+            path.display()
+        ),
+    )
+}
+
+/// The error for a log that lacks events which this process has seen acknowledged.
+pub(crate) fn cut_off(path: &Path, known: u64, left: u64) -> Error {
+    let what = format!(
+        "was cut by another program while it was open: {left} bytes are left of {known}, and events that were acknowledged are gone (who opens the store anew goes on without them)"
+    );
+    corrupt(path, &what)
+}
+
+/// The error for a session that is known, and has no folder.
+pub(crate) fn missing(folder: &Path, id: SessionId) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session for good",
+            folder.display()
+        ),
+    )
+}
+
+/// The error for a workspace that is known, and has no record.
+pub(crate) fn missing_workspace(record: &Path, id: WorkspaceId) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace for good",
+            record.display()
         ),
     )
 }

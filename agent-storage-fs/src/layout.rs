@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 
 use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
 
+use crate::log::Owner;
+
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
 pub(crate) const TOMBSTONE: &str = "tombstone.json";
 /// What stood in the place of a log and is no file, kept when an empty log took its place.
 pub(crate) const LOG_DAMAGED: &str = "events.damaged-";
+/// Behind a session's id: a link in the place of its folder, kept when a folder took its place.
+pub(crate) const LINK_DAMAGED: &str = ".damaged-";
 /// A tombstone that could not be read, kept when another took its place.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
 /// The lock of a folder on systems that lock no folders.
@@ -40,15 +44,16 @@ pub(crate) const AREAS: [&str; 3] = ["mcp", "skills", "memory"];
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
+    tenant: TenantId,
 }
 
 impl Layout {
     /// The tenant `default` is the root itself; others lie below.
     pub(crate) fn new(root: &Path, tenant: &TenantId) -> Self {
         if *tenant == TenantId::default() {
-            return Self { root: root.to_owned() };
+            return Self { root: root.to_owned(), tenant: tenant.clone() };
         }
-        Self { root: Self::tenants(root).join(tenant.as_str()) }
+        Self { root: Self::tenants(root).join(tenant.as_str()), tenant: tenant.clone() }
     }
 
     pub(crate) fn tenants(root: &Path) -> PathBuf {
@@ -57,6 +62,15 @@ impl Layout {
 
     pub(crate) fn root(&self) -> &Path {
         &self.root
+    }
+
+    pub(crate) fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// Whose a session's lines are.
+    pub(crate) fn owner(&self, id: SessionId) -> Owner {
+        Owner::new(&self.tenant, id)
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -86,7 +100,22 @@ impl Layout {
     /// The derived file that says in which workspace a session lies. Fanned out by the last digits of the id: the
     /// first ones are the time, and the same for years.
     pub(crate) fn pointer(&self, id: SessionId) -> PathBuf {
-        self.root.join("index").join("sessions").join(last_digits(id)).join(id.to_string())
+        self.pointers().join(last_digits(id)).join(id.to_string())
+    }
+
+    /// The folder of these files.
+    pub(crate) fn pointers(&self) -> PathBuf {
+        self.root.join("index").join("sessions")
+    }
+
+    /// The derived file that says that there is a workspace.
+    pub(crate) fn workspace_pointer(&self, id: WorkspaceId) -> PathBuf {
+        self.workspace_pointers().join(id.to_string())
+    }
+
+    /// The folder of these files.
+    pub(crate) fn workspace_pointers(&self) -> PathBuf {
+        self.root.join("index").join(WORKSPACES)
     }
 
     /// The lock under which sessions of such ids come to be.

@@ -31,7 +31,7 @@
 //! <root>/workspaces/<id>/sessions/<sid>/
 //!     events.jsonl                                the truth: one event a line, a checksum in each
 //!     session.json                                the record up to a stated offset; a cache
-//! <root>/index/                                   derived; can be deleted at any time
+//! <root>/index/                                   derived; can be deleted at any time, and knows what was moved away
 //! <root>/tenants/<tenant>/                        the same again for every other tenant
 //! ```
 //!
@@ -48,6 +48,8 @@
 //!   working locks is refused.
 //! - A commit costs one write and one sync, however long the session is. Opening a session reads its snapshot and at
 //!   most some 16 KiB of its log; reading the last events reads these.
+//! - Every file that could come under another's name says whose it is, and is damage there. A session or workspace that a
+//!   person moved away is damage, and is not begun anew. Who only looks writes nothing.
 //! - Damage is reported as such, and damaged bytes are kept. A commit at the end of a log that is not whole was never
 //!   acknowledged, or is damaged: the next writer moves it aside into `events.tail-<offset>`, and warns.
 //!
@@ -55,7 +57,7 @@
 //!
 //! Binding a device rewrites `bindings.toml`, and every answer reads it. A list looks at the length of each session's
 //! log, a list of workspaces reads each record. Creating a session, or looking for one that is not there, looks
-//! into each workspace's folder.
+//! into each workspace's folder. A purge lists the index of all sessions, to find those that a person moved away.
 //!
 //! # Platforms
 //!

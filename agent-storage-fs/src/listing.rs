@@ -5,7 +5,8 @@ use std::path::Path;
 
 use agent_core::page::Damaged;
 use agent_core::{
-    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionSummary, WorkspaceId,
+    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionState, SessionSummary,
+    WorkspaceId,
 };
 
 use crate::env::held;
@@ -13,9 +14,9 @@ use crate::error::{corrupt, failed};
 use crate::io::OpenMode;
 use crate::layout::{self, id_of};
 use crate::log::Forward;
-use crate::record;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
+use crate::{place, record, workspaces as records};
 
 /// One page.
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -57,6 +58,11 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     if let Some(error) = failed {
         return Err(error);
     }
+    let whole = query.parent.is_some() || query.states.contains(&SessionState::Archived);
+    if whole && query.workspace.is_none() && query.cursor.is_none() {
+        // What is not there may be a child, and in any state.
+        damaged.extend(missing(tenant)?);
+    }
     damaged.append(&mut closed);
     // Each is named once, on the first page.
     if query.cursor.is_some() {
@@ -85,6 +91,32 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
     Ok(all)
 }
 
+/// The sessions that are known and not there.
+fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
+    // What cannot be looked into is named where that is looked into.
+    let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
+    let missing = place::all_missing(tenant, &there).into_iter();
+    Ok(missing.map(|(id, error)| Damaged::new(format!("session {id}"), error.to_string())).collect())
+}
+
+/// What is wrong with where things are, and lists do not name: workspaces that are known and not there, and sessions that a
+/// person moved into another workspace's folder, whom no list of a workspace shows.
+pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
+    let mut damaged = records::missing(tenant);
+    for (workspace, id) in all(tenant, &mut Vec::new())? {
+        let folder = tenant.layout.session(workspace, id);
+        // What cannot be read is named by lists.
+        let Ok(Some(summary)) = summary(tenant, &folder, id) else { continue };
+        if summary.workspace != workspace {
+            let home = tenant.layout.session(summary.workspace, id);
+            let why =
+                format!("lies in workspace {workspace}, and no list shows it; move it to {}", home.display());
+            damaged.push(Damaged::new(folder.display().to_string(), why));
+        }
+    }
+    Ok(damaged)
+}
+
 /// Whether something is wrong with the object itself, and not with the machine.
 fn is_own(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied)
@@ -92,12 +124,13 @@ fn is_own(error: &Error) -> bool {
 
 /// Where a session comes from, as far as its tombstone or its beginning can be read.
 fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Origin> {
-    if let Ok(Some(tombstone)) = record::read_tombstone(&tenant.env, folder, id) {
+    let owner = tenant.layout.owner(id);
+    if let Ok(Some(tombstone)) = record::read_tombstone(&tenant.env, folder, owner) {
         return Some(tombstone.origin);
     }
     let log = tenant.env.io.open(&folder.join(layout::LOG), OpenMode::Read).ok()?;
     let len = log.stat().ok()?.len;
-    let first = Forward::new(&*log, 0, len).next().ok()??.event()?;
+    let first = Forward::new(owner, &*log, 0, len).next().ok()??.event()?;
     Session::begin(id, &first).ok().map(|session| session.origin)
 }
 

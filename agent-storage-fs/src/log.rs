@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use agent_core::{CommitId, Error, ErrorKind, Event, Result, SessionId, planted};
+use agent_core::{CommitId, Error, ErrorKind, Event, Result, SessionId, TenantId, planted};
 use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
@@ -17,12 +17,36 @@ const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
-/// Appends a JSON object, that of `what`, as a line that ends with the checksum of the bytes before it.
+/// Whose lines they are. Checksums begin with it, so that a line of another session, or of another tenant's session of the
+/// same id, is none of this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) id: SessionId,
+    /// The checksum of what stands for the owner.
+    seed: u32,
+}
+
+impl Owner {
+    pub(crate) fn new(tenant: &TenantId, id: SessionId) -> Self {
+        Self { id, seed: crc32c::crc32c(format!("{tenant}/{id}").as_bytes()) }
+    }
+
+    /// For a look at lines that are not believed.
+    pub(crate) fn nobody() -> Self {
+        Self { id: SessionId::from_uuid(uuid::Uuid::nil()), seed: 0 }
+    }
+
+    fn checksum(self, body: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.seed, body)
+    }
+}
+
+/// Appends a JSON object, that of `what`, as a line that ends with the checksum of its owner and the bytes before it.
 ///
 /// # Errors
 ///
 /// `InvalidInput` if the JSON is not an object on one line: nobody could read it back.
-pub(crate) fn frame(what: &dyn fmt::Display, json: &str, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn frame(owner: Owner, what: &dyn fmt::Display, json: &str, out: &mut Vec<u8>) -> Result<()> {
     let body = json.strip_suffix('}').filter(|body| memchr(b'\n', body.as_bytes()).is_none());
     let Some(body) = body.map(str::as_bytes) else {
         return Err(Error::new(
@@ -34,37 +58,43 @@ pub(crate) fn frame(what: &dyn fmt::Display, json: &str, out: &mut Vec<u8>) -> R
     };
     out.extend_from_slice(body);
     out.extend_from_slice(CRC_OPEN);
-    out.extend_from_slice(format!("{:08x}", crc32c::crc32c(body)).as_bytes());
+    out.extend_from_slice(format!("{:08x}", owner.checksum(body)).as_bytes());
     out.extend_from_slice(CRC_CLOSE);
     out.push(b'\n');
     Ok(())
 }
 
 /// The lines of a session's events.
-pub(crate) fn lines(session: SessionId, events: &[Event]) -> Result<Vec<u8>> {
+pub(crate) fn lines(owner: Owner, events: &[Event]) -> Result<Vec<u8>> {
     let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
     for event in events {
-        frame(&format_args!("event {} of session {session}", event.seq), &event.to_json(), &mut lines)?;
+        let what = format_args!("event {} of session {}", event.seq, owner.id);
+        frame(owner, &what, &event.to_json(), &mut lines)?;
     }
     Ok(lines)
 }
 
 /// The JSON object of a line (without its line break) whose checksum is right.
-pub(crate) fn unframe(line: &[u8]) -> Option<String> {
-    let body = checked(line)?;
+pub(crate) fn unframe(owner: Owner, line: &[u8]) -> Option<String> {
+    let body = checked(line, owner.seed)?;
     let mut json = String::with_capacity(body.len() + 1);
     json.push_str(std::str::from_utf8(body).ok()?);
     json.push('}');
     Some(json)
 }
 
+/// Whether a line is of the former form, whose checksum began with no owner.
+pub(crate) fn is_former(line: &[u8]) -> bool {
+    checked(line, 0).is_some()
+}
+
 /// The bytes before the checksum, where it is right.
-fn checked(line: &[u8]) -> Option<&[u8]> {
+fn checked(line: &[u8], seed: u32) -> Option<&[u8]> {
     let (body, tail) = line.split_at_checked(line.len().checked_sub(CRC_LEN)?)?;
     let digits = tail.strip_prefix(CRC_OPEN)?.strip_suffix(CRC_CLOSE)?;
     let lower = digits.iter().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(b));
     let crc = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    let fits = crc == crc32c::crc32c(body) || planted("ignore-checksum");
+    let fits = crc == crc32c::crc32c_append(seed, body) || planted("ignore-checksum");
     (lower && fits).then_some(body)
 }
 
@@ -93,6 +123,7 @@ pub(crate) struct Line<'a> {
     pub(crate) bytes: &'a [u8],
     /// Whether it ends with a line break.
     pub(crate) whole: bool,
+    owner: Owner,
 }
 
 impl Line<'_> {
@@ -109,7 +140,7 @@ impl Line<'_> {
 
     /// The line as it stands, checksum and all: those who read it look for the fields that they know.
     fn json(&self) -> Option<&str> {
-        if !self.whole || checked(self.bytes).is_none() {
+        if !self.whole || checked(self.bytes, self.owner.seed).is_none() {
             return None;
         }
         std::str::from_utf8(self.bytes).ok()
@@ -120,6 +151,7 @@ impl Line<'_> {
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     file: &'a dyn IoFile,
+    owner: Owner,
     end: u64,
     /// The offset behind the buffer.
     read_to: u64,
@@ -130,8 +162,8 @@ pub(crate) struct Forward<'a> {
 
 impl<'a> Forward<'a> {
     /// The lines between `at`, where one starts, and `end`.
-    pub(crate) fn new(file: &'a dyn IoFile, at: u64, end: u64) -> Self {
-        Self { file, end, read_to: at, buffer: Vec::new(), start: 0 }
+    pub(crate) fn new(owner: Owner, file: &'a dyn IoFile, at: u64, end: u64) -> Self {
+        Self { file, owner, end, read_to: at, buffer: Vec::new(), start: 0 }
     }
 
     fn offset(&self) -> u64 {
@@ -147,7 +179,7 @@ impl<'a> Forward<'a> {
                 self.start = to + 1;
                 let end = self.offset();
                 let bytes = if too_long || to - from > LINE_MAX { &[][..] } else { &self.buffer[from..to] };
-                return Ok(Some(Line { offset, end, bytes, whole: true }));
+                return Ok(Some(Line { offset, end, bytes, whole: true, owner: self.owner }));
             }
             searched = self.buffer.len() - self.start;
             if searched > LINE_MAX {
@@ -156,7 +188,8 @@ impl<'a> Forward<'a> {
             if !self.fill()? {
                 let from = std::mem::replace(&mut self.start, self.buffer.len());
                 let end = self.read_to;
-                let line = Line { offset, end, bytes: &self.buffer[from..], whole: false };
+                let bytes = &self.buffer[from..];
+                let line = Line { offset, end, bytes, whole: false, owner: self.owner };
                 return Ok((end > offset).then_some(line));
             }
         }
@@ -181,6 +214,7 @@ impl<'a> Forward<'a> {
 #[derive(Debug)]
 pub(crate) struct Backward<'a> {
     file: &'a dyn IoFile,
+    owner: Owner,
     /// The offset of the buffer's first byte.
     base: u64,
     buffer: Vec<u8>,
@@ -190,8 +224,8 @@ pub(crate) struct Backward<'a> {
 
 impl<'a> Backward<'a> {
     /// The lines before `end`; the last of them may lack its line break.
-    pub(crate) fn new(file: &'a dyn IoFile, end: u64) -> Self {
-        Self { file, base: end, buffer: Vec::new(), left: 0 }
+    pub(crate) fn new(owner: Owner, file: &'a dyn IoFile, end: u64) -> Self {
+        Self { file, owner, base: end, buffer: Vec::new(), left: 0 }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
@@ -221,7 +255,7 @@ impl<'a> Backward<'a> {
         };
         self.left = start;
         let bytes = if too_long || to - start > LINE_MAX { &[][..] } else { &self.buffer[start..to] };
-        Ok(Some(Line { offset: self.base + start as u64, end, bytes, whole }))
+        Ok(Some(Line { offset: self.base + start as u64, end, bytes, whole, owner: self.owner }))
     }
 
     /// Reads what lies before the buffer; `false` at the start of the file.
@@ -256,6 +290,10 @@ mod tests {
         (folder, file)
     }
 
+    fn owner() -> Owner {
+        Owner::new(&TenantId::default(), "019c60d9-9c46-853c-b6d7-6cec99e07585".parse().unwrap())
+    }
+
     type Found = (u64, u64, Vec<u8>, bool);
 
     fn found(line: Line<'_>) -> Found {
@@ -263,7 +301,7 @@ mod tests {
     }
 
     fn forward(file: &dyn IoFile, at: u64, end: u64) -> Vec<Found> {
-        let mut lines = Forward::new(file, at, end);
+        let mut lines = Forward::new(owner(), file, at, end);
         let mut out = Vec::new();
         while let Some(line) = lines.next().unwrap() {
             out.push(found(line));
@@ -272,7 +310,7 @@ mod tests {
     }
 
     fn backward(file: &dyn IoFile, end: u64) -> Vec<Found> {
-        let mut lines = Backward::new(file, end);
+        let mut lines = Backward::new(owner(), file, end);
         let mut out = Vec::new();
         while let Some(line) = lines.next().unwrap() {
             out.push(found(line));
@@ -346,10 +384,10 @@ mod tests {
         let length = 6 * LINE_MAX as u64;
         std::fs::File::create(&path).unwrap().set_len(length).unwrap();
         let file = RealIo.open(&path, OpenMode::Read).unwrap();
-        let mut lines = Forward::new(&*file, 0, length);
+        let mut lines = Forward::new(owner(), &*file, 0, length);
         assert!(lines.next().unwrap().is_some_and(|line| line.end == length && !line.whole));
         assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
-        let mut lines = Backward::new(&*file, length);
+        let mut lines = Backward::new(owner(), &*file, length);
         assert!(lines.next().unwrap().is_some_and(|line| line.offset == 0 && !line.whole));
         assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
     }
@@ -358,7 +396,7 @@ mod tests {
     #[test]
     fn x03_a_file_that_is_cut_while_it_is_read_backwards_is_an_error() {
         let (_folder, file) = file(b"first\nsecond\n");
-        let error = Backward::new(&*file, 14).next().unwrap_err();
+        let error = Backward::new(owner(), &*file, 14).next().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -369,9 +407,9 @@ mod tests {
         for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
             let mut bytes = Vec::new();
             let json = EVENT.replace("\"n\":1,\"of\":1", &format!("\"n\":{n},\"of\":{of}"));
-            frame(&"a line", &json, &mut bytes).unwrap();
+            frame(owner(), &"a line", &json, &mut bytes).unwrap();
             let (_folder, file) = file(&bytes);
-            let mut lines = Forward::new(&*file, 0, bytes.len() as u64);
+            let mut lines = Forward::new(owner(), &*file, 0, bytes.len() as u64);
             let line = lines.next().unwrap().unwrap();
             assert_eq!((line.header().is_some(), line.event().is_some()), (there, there), "{n} of {of}");
         }
@@ -382,7 +420,7 @@ mod tests {
     fn json_that_is_not_one_line_is_refused() {
         for json in ["{\"seq\":1,\n\"data\":{}}", "{\"seq\":1}\n", "", "[]"] {
             let mut line = Vec::new();
-            let error = frame(&"event 1 of session x", json, &mut line).unwrap_err();
+            let error = frame(owner(), &"event 1 of session x", json, &mut line).unwrap_err();
             assert_eq!(
                 (error.kind(), error.write_outcome()),
                 (&ErrorKind::InvalidInput, WriteOutcome::NotApplied)
@@ -395,16 +433,24 @@ mod tests {
     #[test]
     fn o02_every_flipped_bit_of_a_line_is_found() {
         let mut line = Vec::new();
-        frame(&"a line", r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
+        frame(owner(), &"a line", r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
         assert_eq!(line.pop(), Some(b'\n'));
-        assert_eq!(unframe(&line).unwrap(), r#"{"seq":1,"data":{"text":"hello"}}"#);
+        assert_eq!(unframe(owner(), &line).unwrap(), r#"{"seq":1,"data":{"text":"hello"}}"#);
         for at in 0..line.len() {
             for bit in 0..8 {
                 let mut bad = line.clone();
                 bad[at] ^= 1 << bit;
-                assert_eq!(unframe(&bad), None, "byte {at}, bit {bit}");
+                assert_eq!(unframe(owner(), &bad), None, "byte {at}, bit {bit}");
             }
-            assert_eq!(unframe(&line[..at]), None, "cut at {at}");
+            assert_eq!(unframe(owner(), &line[..at]), None, "cut at {at}");
+        }
+        let id = owner().id;
+        let neighbour = Owner::new(
+            &TenantId::default(),
+            SessionId::from_uuid(uuid::Uuid::from_u128(id.as_uuid().as_u128() ^ 1)),
+        );
+        for other in [neighbour, Owner::new(&"acme".parse().unwrap(), id)] {
+            assert_eq!(unframe(other, &line), None, "{other:?}");
         }
     }
 }

@@ -1,35 +1,81 @@
 //! Finds a session by its id alone: a derived file names its workspace, and where that is missing or wrong, the
 //! workspaces are looked through and the file is written anew.
 
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::{Error, Result, SessionId, WorkspaceId};
+use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
 use crate::env::parent;
-use crate::error::failed;
+use crate::error::{failed, missing};
 use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::layout::id_of;
 use crate::tenant::Tenant;
+use crate::transcript;
+
+/// What the derived file of a session says: nothing if there is none, or it is no file.
+///
+/// Written after the session's folder was made durable, and no folder of a session is ever removed: who finds the one and
+/// not the other knows that a person moved it.
+fn pointer(tenant: &Tenant, id: SessionId) -> Option<Pointer> {
+    let text = tenant.env.read_text(&tenant.layout.pointer(id)).ok()??;
+    Some(Pointer { workspace: text.trim_end().parse().ok() })
+}
+
+struct Pointer {
+    /// Nothing if that cannot be read. It shows all the same that there was a session.
+    workspace: Option<WorkspaceId>,
+}
+
+/// Where a session is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Here, as the derived file says, or not.
+    At(PathBuf, bool),
+    /// It was in this workspace, as far as is known, and is not there.
+    Missing(WorkspaceId),
+    Nowhere,
+}
+
+pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
+    let known = pointer(tenant, id);
+    if let Some(workspace) = known.as_ref().and_then(|pointer| pointer.workspace) {
+        let folder = tenant.layout.session(workspace, id);
+        if is_folder(tenant, &folder)? {
+            return Ok(Place::At(folder, true));
+        }
+    }
+    match look(tenant, id)? {
+        (Some(found), _) => return Ok(Place::At(found, false)),
+        (None, Some(refused)) => return Err(refused),
+        (None, None) => {}
+    }
+    let known = match known {
+        Some(pointer) => Some(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)),
+        // A main session has left its transcript, also if the derived file was removed.
+        None => workspaces(tenant)?.find(|workspace| transcript::session_of(tenant, *workspace) == Some(id)),
+    };
+    Ok(known.map_or(Place::Nowhere, Place::Missing))
+}
 
 /// The session's folder, where there is one.
 pub(crate) fn find(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
-    match pointed(tenant, id)? {
-        Some(folder) => Ok(Some(folder)),
-        None => match look(tenant, id)? {
-            (None, Some(refused)) => Err(refused),
-            (found, _) => Ok(found),
-        },
+    Ok(find_to_write(tenant, id)?.map(|(folder, _)| folder))
+}
+
+/// As [`find`], and whether the derived file says so.
+pub(crate) fn find_to_write(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
+    match locate(tenant, id)? {
+        Place::At(folder, pointed) => Ok(Some((folder, pointed))),
+        Place::Missing(workspace) => Err(missing(&tenant.layout.session(workspace, id), id)),
+        Place::Nowhere => Ok(None),
     }
 }
 
-/// The session's folder, as far as the derived file knows.
-pub(crate) fn pointed(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
-    // Whatever is wrong with a derived file, the search finds the truth.
-    let Ok(Some(text)) = tenant.env.read_text(&tenant.layout.pointer(id)) else { return Ok(None) };
-    let Ok(workspace) = text.trim_end().parse::<WorkspaceId>() else { return Ok(None) };
-    let folder = tenant.layout.session(workspace, id);
-    Ok(is_folder(tenant, &folder)?.then_some(folder))
+/// The same for a session that is about to be made: looks through no workspace if the derived file is not there.
+pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
+    if pointer(tenant, id).is_some() { find_to_write(tenant, id) } else { Ok(None) }
 }
 
 /// Looks through all workspaces that can be looked into.
@@ -52,13 +98,38 @@ fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error
             }
             found => {
                 if judge(&folder, found)? {
-                    point(tenant, id, workspace);
                     return Ok((Some(folder), None));
                 }
             }
         }
     }
     Ok((None, refused))
+}
+
+/// The sessions that derived files know and that are not there, but those in `there`; for reports.
+pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<(SessionId, Error)> {
+    let mut known = BTreeMap::new();
+    let index = tenant.layout.pointers();
+    for (digits, _) in tenant.env.io.list(&index).unwrap_or_default() {
+        let names = tenant.env.io.list(&index.join(digits)).unwrap_or_default();
+        for id in names.iter().filter_map(|(name, _)| id_of::<SessionId>(name)) {
+            if !there.contains(&id) {
+                // It may have been made since.
+                known.extend(find(tenant, id).err().map(|error| (id, error)));
+            }
+        }
+    }
+    for workspace in workspaces(tenant).into_iter().flatten() {
+        if let Some(id) = transcript::session_of(tenant, workspace).filter(|id| !there.contains(id)) {
+            known.extend(find(tenant, id).err().map(|error| (id, error)));
+        }
+    }
+    known.retain(|_, error| *error.kind() == ErrorKind::Corrupt);
+    known.into_iter().collect()
+}
+
+fn workspaces(tenant: &Tenant) -> Result<impl Iterator<Item = WorkspaceId>> {
+    Ok(tenant.list_workspaces()?.into_iter().filter_map(|(name, _)| id_of(&name)))
 }
 
 fn is_folder(tenant: &Tenant, path: &Path) -> Result<bool> {
@@ -74,12 +145,25 @@ fn judge(path: &Path, found: io::Result<Stat>) -> Result<bool> {
     }
 }
 
-/// Writes down in which workspace a session lies. Without it the session is found all the same, more slowly.
+/// Writes down in which workspace a session lies, when its folder is durable. Without it the session is found all the
+/// same, more slowly.
 pub(crate) fn point(tenant: &Tenant, id: SessionId, workspace: WorkspaceId) {
-    let path = tenant.layout.pointer(id);
-    let text = format!("{workspace}\n");
-    let written = make_folders(tenant, parent(&path)).and_then(|()| {
-        let file = tenant.env.io.open(&path, OpenMode::Create)?;
+    note(tenant, &tenant.layout.pointer(id), &format!("{workspace}\n"));
+}
+
+/// Writes down that there is a workspace, when its record is durable: without its folder it is missing then.
+pub(crate) fn point_workspace(tenant: &Tenant, id: WorkspaceId) {
+    note(tenant, &tenant.layout.workspace_pointer(id), "");
+}
+
+/// Whether a workspace is known, though it may not be there. A folder of one is never removed.
+pub(crate) fn knows_workspace(tenant: &Tenant, id: WorkspaceId) -> bool {
+    matches!(tenant.env.kind(&tenant.layout.workspace_pointer(id)), Ok(Some(Kind::File)))
+}
+
+fn note(tenant: &Tenant, path: &Path, text: &str) {
+    let written = make_folders(tenant, parent(path)).and_then(|()| {
+        let file = tenant.env.io.open(path, OpenMode::Create)?;
         write_full(&*file, text.as_bytes(), 0)?;
         file.truncate(text.len() as u64)
     });
@@ -94,7 +178,10 @@ pub(crate) fn make_folders(tenant: &Tenant, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && path != tenant.layout.root() => {
             make_folders(tenant, parent(path))?;
-            tenant.env.io.create_dir(path)
+            // Somebody else may come between.
+            tenant.env.io.create_dir(path).or_else(|error| {
+                if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+            })
         }
         other => other,
     }

@@ -9,7 +9,7 @@ use crate::env::Env;
 use crate::error::failed;
 use crate::io::{IoFile, Kind, OpenMode, read_full, write_full};
 use crate::lock::{Attempt, Locked};
-use crate::log::Forward;
+use crate::log::{Forward, Owner};
 use crate::record::write_tombstone;
 use crate::sessions::not_found;
 use crate::slot::{Open, Slot};
@@ -25,7 +25,7 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
     if slot.open.is_none() {
         let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
         tenant.prepare()?;
-        slot.open = Some(Open::existing(&tenant.env, folder, id)?);
+        slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
     let Some(open) = &mut slot.open else { return Ok(Attempt::Busy) };
     if !open.try_lock()? {
@@ -42,7 +42,7 @@ pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge
 }
 
 fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Option<Purged>> {
-    let env = &tenant.env;
+    let (env, owner) = (&tenant.env, tenant.layout.owner(purge.session));
     let Some(state) = open.refresh()? else { return Ok(None) };
     purge.check(&state.record)?;
     let (tombstone, purged) = (state.record.tombstone(), state.purged);
@@ -51,9 +51,9 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     open.leave();
     let folder = open.locked();
     // First what the session is, then its bytes: from here on the log no longer tells.
-    let buried = if is_buried { Ok(()) } else { write_tombstone(env, folder, &tombstone) };
+    let buried = if is_buried { Ok(()) } else { write_tombstone(env, folder, owner, &tombstone) };
     let removed = buried.and_then(|()| {
-        let removed = cut(env, folder, purge.keep.get(), is_buried).and_then(|removed| {
+        let removed = cut(env, (folder, owner), purge.keep.get(), is_buried).and_then(|removed| {
             sweep(env, folder.path)?;
             transcript::remove(tenant, &tombstone)?;
             Ok(removed)
@@ -71,12 +71,12 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
 
 /// Replaces the log by its events up to `keep`; returns how many went. The first time also if none go: by the new file
 /// everybody who remembers the record notices that it is another.
-fn cut(env: &Env, folder: Locked<'_>, keep: u64, again: bool) -> Result<u64> {
+fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) -> Result<u64> {
     let log = folder.path.join(layout::LOG);
     let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
     let len = file.stat().map_err(|e| failed("look at", &log, e))?.len;
     let (mut kept, mut removed, mut before) = (0, 0, 0u64);
-    let mut lines = Forward::new(&*file, 0, len);
+    let mut lines = Forward::new(owner, &*file, 0, len);
     while let Some(line) = lines.next().map_err(|e| failed("read", &log, e))? {
         // A line that is damaged stands for the event that belongs there, and is kept with its neighbours.
         let seq = line.header().map_or(before.saturating_add(1), |header| header.seq);

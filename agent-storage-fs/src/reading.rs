@@ -6,10 +6,10 @@ use agent_core::page::Damaged;
 use agent_core::{CommitId, Error, ErrorKind, Event, EventPage, EventType, ReadEvents, Result, SessionId};
 
 use crate::env::held;
-use crate::error::{corrupt, failed};
+use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
-use crate::log::{Backward, Forward, Line, seq_of};
-use crate::record::{Bad, NO_COMMIT};
+use crate::log::{Backward, Forward, Line, Owner, seq_of};
+use crate::record::{Bad, holds_none};
 use crate::sessions::not_found;
 use crate::tenant::{Cell, Tenant};
 use crate::{layout, place};
@@ -60,13 +60,18 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
         }
     };
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
-    let log = Log { file: &*file, path: &log };
+    let log = Log { file: &*file, path: &log, owner: tenant.layout.owner(id) };
+    let sure =
+        known.as_ref().filter(|known| known.id == stat.id && !known.purged).map_or(0, |known| known.sure);
     let end = match known {
         Some(known) if known.id == stat.id && known.len == stat.len => known.end,
         _ => {
             log.complete_end(stat.len, || tenant.env.has_file(&log.path.with_file_name(layout::TOMBSTONE)))?
         }
     };
+    if end < sure && end < stat.len {
+        return Err(cut_off(log.path, sure, end));
+    }
     if read.newest { log.newest(read, end) } else { log.oldest(read, end) }
 }
 
@@ -74,6 +79,7 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
 struct Log<'a> {
     file: &'a dyn IoFile,
     path: &'a Path,
+    owner: Owner,
 }
 
 /// A place between two lines.
@@ -93,7 +99,7 @@ impl Log<'_> {
     ///
     /// `purged` says whether the log was cut at a place that need not be the end of a commit.
     fn complete_end(&self, len: u64, purged: impl FnOnce() -> Result<bool>) -> Result<u64> {
-        let mut lines = Backward::new(self.file, len);
+        let mut lines = Backward::new(self.owner, self.file, len);
         // The commit that may be the last whole one: where it ends, and what must come before.
         let mut candidate: Option<(u64, CommitId, u32)> = None;
         // The line behind: its event, and where it ends.
@@ -137,7 +143,7 @@ impl Log<'_> {
         }
         if end == 0 {
             // Made whole before it got its name: nothing is not what it holds.
-            return Err(corrupt(self.path, NO_COMMIT));
+            return Err(holds_none(self.file, self.path, len));
         }
         Ok(end)
     }
@@ -146,7 +152,7 @@ impl Log<'_> {
 
     fn oldest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
         let place = self.behind(read.after.get(), end)?;
-        let mut lines = Forward::new(self.file, place.offset, end);
+        let mut lines = Forward::new(self.owner, self.file, place.offset, end);
         let mut before = place.before;
         let mut damage = None;
         let events = std::iter::from_fn(|| {
@@ -176,7 +182,7 @@ impl Log<'_> {
             None => Place { offset: end, before: None },
             Some(before) => self.before(before.get(), end)?,
         };
-        let mut lines = Backward::new(self.file, place.offset);
+        let mut lines = Backward::new(self.owner, self.file, place.offset);
         let mut expected = place.before;
         let mut damage = None;
         let events = std::iter::from_fn(|| {
@@ -237,7 +243,7 @@ impl Log<'_> {
             Some(found) => found == wanted || place.offset == end,
             // All are later, or the first cannot be read.
             None => {
-                let mut lines = Forward::new(self.file, 0, end);
+                let mut lines = Forward::new(self.owner, self.file, 0, end);
                 lines.next().map_err(|e| self.failed(e))?.is_none_or(|line| line.header().is_some())
             }
         };
@@ -265,7 +271,7 @@ impl Log<'_> {
 
     /// The first line that starts behind `offset` and before `end`, and the number that it begins with.
     fn line_after(&self, offset: u64, end: u64) -> Result<Option<(u64, u64)>> {
-        let mut lines = Forward::new(self.file, offset, end);
+        let mut lines = Forward::new(self.owner, self.file, offset, end);
         // The first is the rest of the line that `offset` lies in.
         lines.next().map_err(|e| self.failed(e))?;
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
@@ -278,7 +284,7 @@ impl Log<'_> {
 
     /// Walks from the line at `start` to the place behind the last readable event not after `seq`.
     fn walk(&self, start: u64, seq: u64, end: u64) -> Result<Option<Place>> {
-        let mut lines = Forward::new(self.file, start, end);
+        let mut lines = Forward::new(self.owner, self.file, start, end);
         let mut place = None;
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
             match line.header() {

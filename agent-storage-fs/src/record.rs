@@ -7,20 +7,20 @@ use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, planted};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
-use crate::error::{corrupt, failed, newer};
+use crate::error::{corrupt, failed, former, newer};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
 use crate::lock::Locked;
-use crate::log::{Backward, Forward, frame, unframe};
+use crate::log::{Backward, Forward, Owner, frame, is_former, unframe};
 
 /// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
 /// of another version is taken for what this one would make of the log.
-const SNAPSHOT_FORMAT: i64 = 1;
+const SNAPSHOT_FORMAT: i64 = 2;
 /// The format of tombstones.
-const TOMBSTONE_FORMAT: i64 = 1;
+const TOMBSTONE_FORMAT: i64 = 2;
 
 /// What is wrong with a log that has nothing in it.
-pub(crate) const NO_COMMIT: &str = "holds no whole commit, though a session has at least its first";
+const NO_COMMIT: &str = "holds no whole commit of its session, though that has at least its first: it is damaged, or is the log of another";
 
 /// A session as its folder shows it.
 #[derive(Debug)]
@@ -71,13 +71,13 @@ pub(crate) struct Folded {
 pub(crate) fn fold(
     file: &dyn IoFile,
     log: &Path,
-    id: SessionId,
+    owner: Owner,
     record: Option<Session>,
     from: u64,
     len: u64,
 ) -> Result<Folded> {
     let mut folded = Folded { record, end: from, bad: None };
-    let mut lines = Forward::new(file, from, len);
+    let mut lines = Forward::new(owner, file, from, len);
     let mut commit: Vec<Event> = Vec::new();
     while let Some(line) = lines.next().map_err(|e| failed("read", log, e))? {
         if let Some(bad) = &mut folded.bad {
@@ -93,7 +93,7 @@ pub(crate) fn fold(
                 let last = event.n == event.of;
                 commit.push(event);
                 if last {
-                    apply(&mut folded.record, id, commit.drain(..)).map_err(|source| {
+                    apply(&mut folded.record, owner.id, commit.drain(..)).map_err(|source| {
                         corrupt(log, "holds an event that cannot be applied").with_source(source)
                     })?;
                     folded.end = line.end;
@@ -136,7 +136,7 @@ fn apply(record: &mut Option<Session>, id: SessionId, events: impl Iterator<Item
 
 /// Loads a session from its folder; `None` where there is no such folder. Takes no lock: what is being written at
 /// this moment is not seen.
-pub(crate) fn load(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Loaded>> {
+pub(crate) fn load(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Loaded>> {
     let log = folder.join(layout::LOG);
     let file = match env.io.open(&log, OpenMode::Read) {
         Ok(file) => file,
@@ -150,23 +150,37 @@ pub(crate) fn load(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Loa
         }
         Err(error) => return Err(failed("open", &log, error)),
     };
-    load_open(env, folder, id, &*file).map(Some)
+    load_open(env, folder, owner, &*file).map(Some)
 }
 
 /// As [`load`], with the log open already.
-pub(crate) fn load_open(env: &Env, folder: &Path, id: SessionId, file: &dyn IoFile) -> Result<Loaded> {
+pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFile) -> Result<Loaded> {
     let log = folder.join(layout::LOG);
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
-    if let Some(record) = read_tombstone(env, folder, id)? {
+    if let Some(record) = read_tombstone(env, folder, owner)? {
         return Ok(Loaded { record, end: stat.len, stat, snapshot: 0, bad: None, purged: true });
     }
-    let start = read_snapshot(env, folder, id, file, stat.len);
+    let start = read_snapshot(env, folder, owner, file, stat.len);
     let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(record), offset));
-    let folded = fold(file, &log, id, record, from, stat.len)?;
+    let folded = fold(file, &log, owner, record, from, stat.len)?;
     let Some(record) = folded.record else {
-        return Err(corrupt(&log, NO_COMMIT));
+        return Err(holds_none(file, &log, stat.len));
     };
     Ok(Loaded { record, end: folded.end, stat, snapshot: from, bad: folded.bad, purged: false })
+}
+
+/// Why a log holds no commit of its session.
+pub(crate) fn holds_none(file: &dyn IoFile, log: &Path, len: u64) -> Error {
+    match first_is_former(file, len) {
+        Ok(true) => former(log),
+        Ok(false) => corrupt(log, NO_COMMIT),
+        Err(error) => failed("read", log, error),
+    }
+}
+
+fn first_is_former(file: &dyn IoFile, len: u64) -> io::Result<bool> {
+    let mut lines = Forward::new(Owner::nobody(), file, 0, len);
+    Ok(lines.next()?.is_some_and(|line| is_former(line.bytes)))
 }
 
 // --- snapshot and tombstone ------------------------------------------------------------------------------------------
@@ -191,9 +205,15 @@ struct SnapshotIn {
 
 /// Keeps the record as it is at `offset`, so that the next reader need not fold all. A cache: neither synced nor
 /// missed.
-pub(crate) fn write_snapshot(env: &Env, folder: &Path, record: &Session, offset: u64) -> Result<()> {
+pub(crate) fn write_snapshot(
+    env: &Env,
+    folder: &Path,
+    owner: Owner,
+    record: &Session,
+    offset: u64,
+) -> Result<()> {
     let path = folder.join(layout::SNAPSHOT);
-    let json = to_json(&path, &SnapshotOut { format: SNAPSHOT_FORMAT, offset, record })?;
+    let json = to_json(owner, &path, &SnapshotOut { format: SNAPSHOT_FORMAT, offset, record })?;
     env.replace_cache(&path, &json)
 }
 
@@ -201,12 +221,12 @@ pub(crate) fn write_snapshot(env: &Env, folder: &Path, record: &Session, offset:
 fn read_snapshot(
     env: &Env,
     folder: &Path,
-    id: SessionId,
+    owner: Owner,
     file: &dyn IoFile,
     len: u64,
 ) -> Option<(Session, u64)> {
     let bytes = env.read_file(&folder.join(layout::SNAPSHOT)).ok()??;
-    let json = unframe(bytes.strip_suffix(b"\n")?)?;
+    let json = unframe(owner, bytes.strip_suffix(b"\n")?)?;
     if serde_json::from_str::<Format>(&json).ok()?.format != SNAPSHOT_FORMAT {
         return None;
     }
@@ -214,10 +234,10 @@ fn read_snapshot(
     if planted("snapshot-trusted-beyond-its-offset") {
         return Some((record, offset.min(len)));
     }
-    if record.id != id || offset > len {
+    if record.id != owner.id || offset > len {
         return None;
     }
-    let mut lines = Backward::new(file, offset);
+    let mut lines = Backward::new(owner, file, offset);
     let last = lines.next().ok()??;
     let header = last.header()?;
     let ends_here = header.seq == record.head.get() && header.n == header.of;
@@ -237,34 +257,37 @@ struct TombstoneIn {
 }
 
 /// Keeps the record of a deleted session for good, before its log is cut.
-pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, record: &Session) -> Result<()> {
+pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, owner: Owner, record: &Session) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
-    let json = to_json(&path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
+    let json = to_json(owner, &path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
     env.replace(folder, &path, &json)
 }
 
-pub(crate) fn read_tombstone(env: &Env, folder: &Path, id: SessionId) -> Result<Option<Session>> {
+pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Session>> {
     let path = folder.join(layout::TOMBSTONE);
     let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
-    let damaged = || corrupt(&path, "is damaged");
-    let json = bytes.strip_suffix(b"\n").and_then(unframe).ok_or_else(damaged)?;
+    let damaged = || corrupt(&path, "is damaged, or is that of another session");
+    let line = bytes.strip_suffix(b"\n").ok_or_else(damaged)?;
+    let Some(json) = unframe(owner, line) else {
+        return Err(if is_former(line) { former(&path) } else { damaged() });
+    };
     let Format { format } = serde_json::from_str(&json).map_err(|_| damaged())?;
     if format != TOMBSTONE_FORMAT {
         return Err(newer(&path, format));
     }
     let TombstoneIn { record } = serde_json::from_str(&json).map_err(|_| damaged())?;
-    if record.id != id {
+    if record.id != owner.id {
         return Err(corrupt(&path, &format!("belongs to session {}", record.id)));
     }
     Ok(Some(record))
 }
 
-fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
+fn to_json(owner: Owner, path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let json = serde_json::to_string(value).map_err(|source| {
         Error::new(ErrorKind::InvalidInput, format!("{} has no JSON form", path.display()))
             .with_source(source)
     })?;
     let mut out = Vec::with_capacity(json.len() + 32);
-    frame(&path.display(), &json, &mut out)?;
+    frame(owner, &path.display(), &json, &mut out)?;
     Ok(out)
 }

@@ -12,13 +12,13 @@ use agent_core::{
 };
 
 use crate::env::{held, parent, unsure};
-use crate::error::{failed, in_doubt, poisoned};
+use crate::error::{cut_off, failed, in_doubt, missing, poisoned};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lock::{Attempt, Held};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, Open, Slot, State};
 use crate::tenant::{Cached, Cell, Tenant};
-use crate::{layout, lease, lock, log, place};
+use crate::{layout, lease, lock, log, place, transcript};
 
 pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
@@ -38,14 +38,18 @@ pub(crate) fn commit(
         return Err(poisoned(&format!("session {id}")));
     }
     // Twice: the files may turn out to be another's, or the session to be there already.
+    let mut unpointed = false;
     for _ in 0..2 {
         if slot.open.is_none() {
             let folder = match commit.expect {
-                Expect::Absent => place::pointed(tenant, id)?,
-                _ => place::find(tenant, id)?,
+                Expect::Absent => place::find_to_make(tenant, id)?,
+                _ => place::find_to_write(tenant, id)?,
             };
             let folder = match folder {
-                Some(folder) => folder,
+                Some((folder, pointed)) => {
+                    unpointed = !pointed;
+                    folder
+                }
                 None => match create(tenant, cell, slot, commit)? {
                     Created::Done(done) => return Ok(Attempt::Done(*done)),
                     Created::Busy => return Ok(Attempt::Busy),
@@ -53,7 +57,7 @@ pub(crate) fn commit(
                 },
             };
             tenant.prepare()?;
-            slot.open = Some(Open::existing(&tenant.env, folder, id)?);
+            slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
         }
         let Some(open) = &mut slot.open else { continue };
         if !open.try_lock()? {
@@ -67,6 +71,11 @@ pub(crate) fn commit(
                     cell.learn(state.cached());
                 }
                 held(&cell.known).folder = Some(open.folder.clone());
+                if std::mem::take(&mut unpointed)
+                    && let Some(state) = open.state()
+                {
+                    place::point(tenant, id, state.record.workspace);
+                }
                 cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
                 open.refresh_snapshot();
                 if unlocked.is_err() {
@@ -132,7 +141,7 @@ pub(crate) fn rebuild(
     held(&tenant.summaries).remove(&id);
     let open = match &mut slot.open {
         Some(open) => open,
-        None => slot.open.insert(Open::existing(&tenant.env, folder, id)?),
+        None => slot.open.insert(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?),
     };
     if !open.try_lock()? {
         return Ok(Attempt::Busy);
@@ -174,6 +183,10 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     let Plan::Write { events, after, .. } = &planned else {
         return Ok(Created::Done(Box::new(planned.committed())));
     };
+    // A main session has left this, also if the derived file was removed.
+    if transcript::session_of(tenant, after.workspace) == Some(id) && place::search(tenant, id)?.is_none() {
+        return Err(missing(&tenant.layout.session(after.workspace, id), id));
+    }
     tenant.prepare()?;
     // Held until the child has its name, so that its parent is not deleted meanwhile.
     let _parent = match after.origin.parent() {
@@ -231,7 +244,8 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
     place::point(tenant, id, after.workspace);
-    let open = Open::made(env, folder.clone(), log, lock, Session::clone(after), lease);
+    let open =
+        Open::made(env, (folder.clone(), tenant.layout.owner(id)), log, lock, Session::clone(after), lease);
     if let Some(state) = open.state() {
         cell.learn(state.cached());
     }
@@ -250,7 +264,7 @@ struct Made {
 /// Makes a session's folder under another name: whole and durable before it gets its own.
 fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
     let env = &tenant.env;
-    let lines = log::lines(after.id, events)?;
+    let lines = log::lines(tenant.layout.owner(after.id), events)?;
     let lock = env.io.open_lock(temp).map_err(|e| failed("open", temp, e))?;
     let lock_id = lock.stat().map_err(|e| failed("look at", temp, e))?.id;
     let path = temp.join(layout::LOG);
@@ -298,7 +312,7 @@ pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cac
         let known = held(&cell.known);
         (known.folder.clone(), known.record.clone())
     };
-    if let (Some(folder), Some(known)) = (&folder, known)
+    if let (Some(folder), Some(known)) = (&folder, known.clone())
         && let Some(cached) = catch_up(tenant, folder, id, known)?
     {
         cell.learn(cached.clone());
@@ -308,7 +322,13 @@ pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cac
         Some(folder) if tenant.env.io.stat(&folder).is_ok() => folder,
         _ => place::find(tenant, id)?.ok_or_else(|| not_found(id))?,
     };
-    let cached = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
+    let mut cached = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
+    if let Some(known) = known.filter(|known| known.id == cached.id && !known.purged && !cached.purged) {
+        if cached.end < known.sure && cached.end < cached.len {
+            return Err(cut_off(&folder.join(layout::LOG), known.sure, cached.end));
+        }
+        cached.sure = known.sure;
+    }
     held(&cell.known).folder = Some(folder);
     cell.learn(cached.clone());
     Ok(cached)
@@ -330,12 +350,13 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
         return Ok(None);
     }
     let record = Some(Session::clone(&known.record));
-    let folded = fold(&*file, &log, id, record, known.end, stat.len)?;
+    let folded = fold(&*file, &log, tenant.layout.owner(id), record, known.end, stat.len)?;
     match (folded.record, folded.bad) {
         (Some(record), None) => Ok(Some(Cached {
             record: Arc::new(record),
             end: folded.end,
             len: stat.len,
+            sure: known.sure,
             id: stat.id,
             purged: false,
         })),
@@ -349,7 +370,9 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
 pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<Cached>> {
     let mut again = true;
     loop {
-        let Some(loaded) = record::load(&tenant.env, folder, id)? else { return Ok(None) };
+        let Some(loaded) = record::load(&tenant.env, folder, tenant.layout.owner(id))? else {
+            return Ok(None);
+        };
         match loaded.bad {
             Some(bad) if bad.middle => {
                 // A writer may have cut off a torn end and written on between two reads.
@@ -364,6 +387,7 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
             record: Arc::new(loaded.record),
             end: loaded.end,
             len: loaded.stat.len,
+            sure: 0,
             id: loaded.stat.id,
             purged: loaded.purged,
         }));

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, WriteOutcome, planted};
+use agent_core::{Error, ErrorKind, Event, Result, Session, WriteOutcome, planted};
 
 use crate::env::{Env, parent};
-use crate::error::{corrupt, failed, in_doubt};
+use crate::error::{corrupt, cut_off, failed, in_doubt};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
 use crate::lock::Locked;
-use crate::log;
+use crate::log::{self, Owner};
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
 use crate::tenant::Cached;
 use crate::{layout, lock};
@@ -33,7 +33,7 @@ pub(crate) struct Slot {
 pub(crate) struct Open {
     env: Arc<Env>,
     pub(crate) folder: PathBuf,
-    id: SessionId,
+    owner: Owner,
     log: Box<dyn IoFile>,
     log_id: FileId,
     /// The folder, by which processes lock the session.
@@ -59,31 +59,37 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn cached(&self) -> Cached {
-        Cached { record: self.record.clone(), end: self.end, len: self.end, id: self.id, purged: self.purged }
+        Cached {
+            record: self.record.clone(),
+            end: self.end,
+            len: self.end,
+            sure: self.end,
+            id: self.id,
+            purged: self.purged,
+        }
     }
 }
 
 impl Open {
     /// Opens the files of a session that exists.
-    pub(crate) fn existing(env: &Arc<Env>, folder: PathBuf, id: SessionId) -> Result<Self> {
+    pub(crate) fn existing(env: &Arc<Env>, folder: PathBuf, owner: Owner) -> Result<Self> {
         let log_path = folder.join(layout::LOG);
         let lock = env.io.open_lock(&folder).map_err(|e| failed("open", &folder, e))?;
         let log = env.io.open(&log_path, OpenMode::Write).map_err(|e| open_failed(&log_path, e))?;
         let lock_id = lock.stat().map_err(|e| failed("look at", &folder, e))?.id;
         let log_id = log.stat().map_err(|e| failed("look at", &log_path, e))?.id;
-        Ok(Self { env: env.clone(), folder, id, log, log_id, lock, lock_id, state: None, lease: None })
+        Ok(Self { env: env.clone(), folder, owner, log, log_id, lock, lock_id, state: None, lease: None })
     }
 
     /// Takes over the files of a session that was just made.
     pub(crate) fn made(
         env: &Arc<Env>,
-        folder: PathBuf,
+        (folder, owner): (PathBuf, Owner),
         (log, stat): (Box<dyn IoFile>, Stat),
         (lock, lock_id): (Box<dyn IoFile>, FileId),
         record: Session,
         lease: Option<lease::Mine>,
     ) -> Self {
-        let id = record.id;
         let state = State {
             record: Arc::new(record),
             end: stat.len,
@@ -93,7 +99,7 @@ impl Open {
             purged: false,
         };
         let (env, log_id) = (env.clone(), stat.id);
-        Self { env, folder, id, log, log_id, lock, lock_id, state: Some(state), lease }
+        Self { env, folder, owner, log, log_id, lock, lock_id, state: Some(state), lease }
     }
 
     fn log_path(&self) -> PathBuf {
@@ -143,29 +149,40 @@ impl Open {
     }
 
     fn catch_up(&mut self, stat: Stat) -> Result<()> {
+        let known = self.state.take().filter(|state| !state.purged);
+        let read = self.read_on(known.as_ref(), stat);
+        let (state, done) = match read {
+            Ok(state) => (Some(state), Ok(())),
+            // Of what is damaged by now no snapshot is written.
+            Err(error) => (known.map(|state| State { snapshot: u64::MAX, ..state }), Err(error)),
+        };
+        self.state = state;
+        done
+    }
+
+    fn read_on(&self, known: Option<&State>, stat: Stat) -> Result<State> {
         let log_path = self.log_path();
-        let known = self.state.take().filter(|state| !state.purged && state.end < stat.len);
-        let loaded = match known {
+        let appended = match known.filter(|state| state.end < stat.len) {
             Some(state) => {
                 let record = Some(Session::clone(&state.record));
-                let folded = fold(&*self.log, &log_path, self.id, record, state.end, stat.len)?;
-                let record = folded.record.ok_or_else(|| {
-                    let what = format!("holds no first event of session {}", self.id);
-                    corrupt(&log_path, &what)
-                })?;
-                let loaded = Loaded {
-                    record,
-                    end: folded.end,
-                    stat,
-                    snapshot: state.snapshot,
-                    bad: folded.bad,
-                    purged: false,
-                };
-                (loaded, state.synced)
+                let folded = fold(&*self.log, &log_path, self.owner, record, state.end, stat.len)?;
+                // What is wrong may be wrong before that, too; then the whole log tells.
+                folded.record.filter(|_| folded.bad.is_none()).map(|record| {
+                    let (end, snapshot) =
+                        (folded.end, if state.snapshot > state.end { 0 } else { state.snapshot });
+                    Loaded { record, end, stat, snapshot, bad: None, purged: false }
+                })
             }
-            None => (load_open(&self.env, &self.folder, self.id, &*self.log)?, 0),
+            None => None,
         };
-        let (loaded, synced) = loaded;
+        let loaded = match appended {
+            Some(loaded) => loaded,
+            None => load_open(&self.env, &self.folder, self.owner, &*self.log)?,
+        };
+        // One that was put back to an earlier state, whole, is what the session is now.
+        if let Some(known) = known.filter(|known| loaded.end < known.end && loaded.bad.is_some()) {
+            return Err(cut_off(&log_path, known.end, loaded.end));
+        }
         if loaded.record.recent.len() == 1 {
             // Who made the session may have died before its name was durable. Everybody who finds nothing but the
             // first commit sees to that, and so it was done wherever there are more.
@@ -178,15 +195,14 @@ impl Open {
             Some(bad) => self.set_aside(bad, loaded.stat.len)?,
             None => {}
         }
-        self.state = Some(State {
+        Ok(State {
             record: Arc::new(loaded.record),
             end: loaded.end,
-            synced,
+            synced: known.map_or(0, |known| known.synced),
             snapshot: loaded.snapshot,
             id: stat.id,
             purged: loaded.purged,
-        });
-        Ok(())
+        })
     }
 
     /// Under the lock: folds the whole log anew, and writes the snapshot of that. `None` where the files are no longer the
@@ -197,12 +213,12 @@ impl Open {
         }
         let path = self.log_path();
         let Some(state) = self.state.as_mut().filter(|state| !state.purged) else { return Ok(self.state()) };
-        let folded = fold(&*self.log, &path, self.id, None, 0, state.end)?;
+        let folded = fold(&*self.log, &path, self.owner, None, 0, state.end)?;
         if let Some(bad) = folded.bad {
             return Err(bad.error(&path));
         }
         let record = folded.record.ok_or_else(|| corrupt(&path, "holds no event"))?;
-        write_snapshot(&self.env, &self.folder, &record, state.end)?;
+        write_snapshot(&self.env, &self.folder, self.owner, &record, state.end)?;
         state.record = Arc::new(record);
         state.snapshot = state.end;
         Ok(self.state())
@@ -218,7 +234,7 @@ impl Open {
         self.log.truncate(bad.offset).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         self.env.sync_file(&*self.log).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         tracing::warn!(
-            session = %self.id,
+            session = %self.owner.id,
             event = bad.event,
             bytes = len - bad.offset,
             kept = %kept.display(),
@@ -299,7 +315,7 @@ impl Open {
             let what = format!("{} was not read before a write; open the store again", path.display());
             return Err(Doubt(Error::new(ErrorKind::Poisoned, what), false));
         };
-        let lines = log::lines(self.id, events).map_err(|e| Doubt(e, false))?;
+        let lines = log::lines(self.owner, events).map_err(|e| Doubt(e, false))?;
         let (before, old) = (state.end, state.record.lease.as_ref().map(|lease| lease.epoch));
         let new = after.lease.as_ref().map(|lease| lease.epoch);
         let taken = match new.filter(|_| new != old) {
@@ -369,7 +385,7 @@ impl Open {
                 Doubt(error, false)
             }
             Err(second) => {
-                tracing::warn!(session = %self.id, error = %second, "a failed write could not be taken back");
+                tracing::warn!(session = %self.owner.id, error = %second, "a failed write could not be taken back");
                 self.suspect();
                 Doubt(error.with_outcome(WriteOutcome::Unknown), true)
             }
@@ -394,12 +410,12 @@ impl Open {
         if state.purged || state.end < state.snapshot.saturating_add(slack) {
             return;
         }
-        match write_snapshot(&self.env, &self.folder, &state.record, state.end) {
+        match write_snapshot(&self.env, &self.folder, self.owner, &state.record, state.end) {
             Ok(()) => state.snapshot = state.end,
             Err(error) => {
                 // Not at once again: opening folds some more meanwhile.
                 state.snapshot = state.end;
-                tracing::debug!(session = %self.id, %error, "a snapshot could not be written");
+                tracing::debug!(session = %self.owner.id, %error, "a snapshot could not be written");
             }
         }
     }

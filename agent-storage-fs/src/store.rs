@@ -26,7 +26,7 @@ use crate::lock::Attempt;
 use crate::shell::{Gated, blocking, exclusively, observed, working};
 use crate::tenant::{Cell, Tenant};
 use crate::transcript::{self, TranscriptEdit};
-use crate::{bindings, delete_damaged, listing, purge, reading, sessions, workspaces};
+use crate::{bindings, delete_damaged, listing, place, purge, reading, sessions, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -310,9 +310,7 @@ impl SessionStore for FsStore {
     async fn load(&self, id: SessionId) -> Result<Session> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
         let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
-        let session = observed(span, session).await?;
-        transcript::schedule(&self.tenant, &self.cell(id), &session);
-        Ok(Arc::unwrap_or_clone(session))
+        Ok(Arc::unwrap_or_clone(observed(span, session).await?))
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -375,9 +373,27 @@ impl SessionStore for FsStore {
                     Err(error) => return Err(error),
                 }
             }
+            for workspace in self.look(listing::workspaces).await? {
+                // What is wrong with a workspace, or its main session, is named elsewhere.
+                let load = move |tenant: &Tenant| {
+                    workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))
+                };
+                let main = self.look(load).await;
+                let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
+                let render = move |tenant: &Tenant, cell: &Cell| {
+                    Ok(sessions::load(tenant, cell, main).is_ok()
+                        && transcript::bring_up_to_date(tenant, cell, main))
+                };
+                self.look_at(main, render).await?;
+            }
             Ok(done)
         };
         observed(span, work).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        let span = info_span!("store.check", store = "fs", outcome = Empty);
+        observed(span, self.look(listing::check)).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
@@ -533,7 +549,7 @@ impl Tenants for FsStore {
 /// Whether something in the root was made by a store.
 fn holds_store(env: &Env) -> Result<bool> {
     let layout = Layout::new(&env.root, &TenantId::default());
-    for path in [layout.bindings(), layout.workspaces(), Layout::tenants(&env.root)] {
+    for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
         match env.io.stat(&path) {
             Ok(_) => return Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -563,6 +579,7 @@ fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
         // What cannot be looked at holds something, as far as anybody can tell. What is wrong with it is said to whoever
         // works on that tenant, and keeps nobody from the others.
         let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+            || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
             || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
         if holds && after.is_none_or(|after| id > *after) {
             found.push(id);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::{Error, Result};
-use toml_edit::DocumentMut;
+use toml_edit::{DocumentMut, Item};
 
 use crate::error::corrupt;
 
@@ -13,6 +13,23 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
         // Not the error itself, which quotes the text.
         corrupt(path, &format!("is not TOML ({}); it may have been cut short", error.message()))
     })
+}
+
+/// Fails for a file that says in `key` that it is another's. One that says nothing is believed: older ones, and those that
+/// people wrote, do not.
+pub(crate) fn check_owner(path: &Path, text: &DocumentMut, key: &str, noun: &str, owner: &str) -> Result<()> {
+    match text.get(key).map(Item::as_str) {
+        None => Ok(()),
+        Some(Some(named)) if named == owner => Ok(()),
+        Some(Some(named)) => {
+            let named = named.escape_debug();
+            let what = format!(
+                "belongs to {noun} {named} and stands in the place of {owner}'s; move it back, or change its line `{key}` if it is to be so"
+            );
+            Err(corrupt(path, &what))
+        }
+        Some(None) => Err(corrupt(path, &format!("has a `{key}` that is no text"))),
+    }
 }
 
 /// Whether a text has the line that is written last. A text that is cut at the end of a line may be TOML all the

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::{
-    Actor, Error, ErrorKind, RawFields, RawJson, Result, Revision, SessionId, Timestamp, Workspace,
+    Actor, Error, ErrorKind, RawFields, RawJson, Result, Revision, SessionId, TenantId, Timestamp, Workspace,
     WorkspaceId, WorkspaceStatus,
 };
 use toml_edit::{DocumentMut, Item, Value, value};
@@ -24,12 +24,13 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    pub(crate) fn parse(path: &Path, id: WorkspaceId, text: &str) -> Result<Self> {
+    pub(crate) fn parse(path: &Path, tenant: &TenantId, id: WorkspaceId, text: &str) -> Result<Self> {
         let whole = toml::is_whole(text, LAST_LINE);
         let text: DocumentMut = toml::parse(path, text)?;
         if text.contains_key("format") && !whole {
             return Err(toml::cut_short(path, LAST_LINE));
         }
+        toml::check_owner(path, &text, "owner", "workspace", &owner(tenant, id))?;
         let workspace = Reader { path, text: &text }.workspace(id)?;
         Ok(Self { text, workspace })
     }
@@ -41,7 +42,7 @@ impl Document {
     }
 
     /// The text that holds `workspace`, written into what was there.
-    pub(crate) fn render(now: Option<&Self>, workspace: &Workspace) -> Result<String> {
+    pub(crate) fn render(now: Option<&Self>, tenant: &TenantId, workspace: &Workspace) -> Result<String> {
         let mut text = now.map(|now| now.text.clone()).unwrap_or_default();
         let mut set = |key: &str, new: Option<Value>| match new {
             Some(new) => {
@@ -53,6 +54,7 @@ impl Document {
             None => drop(text.remove(key)),
         };
         set("format", Some(FORMAT.into()));
+        set("owner", Some(owner(tenant, workspace.id).into()));
         // The seed's default workspace may have a UUID of its own there.
         if now.is_none() || workspace.id != WorkspaceId::DEFAULT {
             set("uuid", Some(workspace.id.to_string().into()));
@@ -72,6 +74,11 @@ impl Document {
         set("extra", json(&workspace.extra)?);
         Ok(toml::finish(&text, LAST_LINE))
     }
+}
+
+/// Whose file it is.
+fn owner(tenant: &TenantId, id: WorkspaceId) -> String {
+    format!("{tenant}/{id}")
 }
 
 /// Sets a value and leaves alone what stands around it.

@@ -9,12 +9,12 @@ use agent_core::{
 };
 
 use crate::env::Env;
-use crate::error::failed;
+use crate::error::{failed, missing_workspace};
 use crate::io::{Kind, OpenMode, read_full, write_full};
 use crate::lock::{Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::workspace_toml::Document;
-use crate::{layout, listing, lock};
+use crate::{layout, listing, lock, place};
 
 /// What stands under a workspace's id.
 enum Found {
@@ -23,7 +23,8 @@ enum Found {
     Live(Box<Document>),
 }
 
-fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
+fn find(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Found> {
+    let env = &tenant.env;
     // The tombstone comes before the record goes, so it is looked for first.
     if env.has_file(&folder.join(layout::DELETED))? {
         return Ok(Found::Tombstone);
@@ -31,7 +32,7 @@ fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
     let path = folder.join(layout::RECORD);
     match env.read_text(&path)? {
         Some(text) => {
-            let mut document = Document::parse(&path, id, &text)?;
+            let mut document = Document::parse(&path, tenant.layout.tenant(), id, &text)?;
             document.accessed(last_access(env, folder));
             Ok(Found::Live(Box::new(document)))
         }
@@ -40,7 +41,7 @@ fn find(env: &Env, folder: &Path, id: WorkspaceId) -> Result<Found> {
 }
 
 fn find_live(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Box<Document>> {
-    match find(&tenant.env, folder, id)? {
+    match find(tenant, folder, id)? {
         Found::Live(document) => Ok(document),
         Found::Tombstone => Err(deleted(id)),
         Found::Nothing => Err(not_found(tenant, id)),
@@ -49,7 +50,28 @@ fn find_live(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Box<Docu
 
 fn not_found(tenant: &Tenant, id: WorkspaceId) -> Error {
     let absent = || Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"));
-    tenant.absent().map_or_else(|gone| gone, |()| absent())
+    tenant.absent().and_then(|()| check_known(tenant, id)).map_or_else(|gone| gone, |()| absent())
+}
+
+/// Before a workspace that is not there is said to be absent, or is made: fails if it was there.
+fn check_known(tenant: &Tenant, id: WorkspaceId) -> Result<()> {
+    if place::knows_workspace(tenant, id) {
+        return Err(missing_workspace(&tenant.layout.workspace(id).join(layout::RECORD), id));
+    }
+    Ok(())
+}
+
+/// The workspaces that are known and not there.
+pub(crate) fn missing(tenant: &Tenant) -> Vec<Damaged> {
+    let names = tenant.env.io.list(&tenant.layout.workspace_pointers()).unwrap_or_default();
+    let ids = names.iter().filter_map(|(name, _)| layout::id_of::<WorkspaceId>(name));
+    let gone = ids.filter_map(|id| match load(tenant, id) {
+        Err(error) if matches!(find(tenant, &tenant.layout.workspace(id), id), Ok(Found::Nothing)) => {
+            Some(Damaged::new(format!("workspace {id}"), error.to_string()))
+        }
+        _ => None,
+    });
+    gone.collect()
 }
 
 fn deleted(id: WorkspaceId) -> Error {
@@ -80,22 +102,33 @@ pub(crate) fn put(
     let (env, id) = (&tenant.env, workspace.id);
     let folder = tenant.layout.workspace(id);
     workspace.check()?;
-    if expect != Expect::Absent {
-        // Nothing is made for what is to be refused.
-        find_live(tenant, &folder, id)?;
+    // Nothing is made for what is to be refused.
+    let there = match expect {
+        Expect::Absent => find(tenant, &folder, id)?,
+        _ => Found::Live(find_live(tenant, &folder, id)?),
+    };
+    if let Found::Nothing = there {
+        check_known(tenant, id)?;
     }
     tenant.prepare()?;
     env.ensure_dir(&folder)?;
     let path = folder.join(layout::RECORD);
     if expect == Expect::Absent
-        && let Found::Live(there) = find(env, &folder, id)?
+        && let Found::Live(there) = there
     {
         // A refusal waits for no lock. Who is told that it exists goes on with it; and who made it may have died before
         // its name was durable.
         env.sync_name(&path)?;
         workspace.prepare_put(Some(&there.workspace), expect)?;
     }
-    under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))
+    let done = under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))?;
+    // Only when it is there for certain, and not in folders that were replaced meanwhile.
+    if expect == Expect::Absent
+        && let Attempt::Done(_) = done
+    {
+        place::point_workspace(tenant, id);
+    }
+    Ok(done)
 }
 
 fn put_locked(
@@ -107,7 +140,7 @@ fn put_locked(
     let (env, id) = (&tenant.env, workspace.id);
     let folder = tenant.layout.workspace(id);
     let path = folder.join(layout::RECORD);
-    let now = match find(env, &folder, id)? {
+    let now = match find(tenant, &folder, id)? {
         Found::Live(document) => Some(document),
         Found::Tombstone => return Err(deleted(id)),
         Found::Nothing => None,
@@ -117,7 +150,7 @@ fn put_locked(
     }
     workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
     env.sweep(&folder);
-    let text = Document::render(now.as_deref(), &workspace)?;
+    let text = Document::render(now.as_deref(), tenant.layout.tenant(), &workspace)?;
     if now.is_some() {
         env.replace(locked, &path, text.as_bytes())?;
         tenant.learn_main(&workspace);
@@ -137,7 +170,7 @@ pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Works
     let (mut found, mut damaged) = (Vec::new(), Vec::new());
     for id in listing::workspaces(tenant)? {
         let folder = tenant.layout.workspace(id);
-        match find(&tenant.env, &folder, id) {
+        match find(tenant, &folder, id) {
             Ok(Found::Live(document)) => found.push(document.workspace),
             Ok(Found::Tombstone | Found::Nothing) => {}
             Err(error) => {
@@ -193,7 +226,11 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     // What cannot be read can be deleted all the same, and so can what is no file.
     let exists = || Ok::<_, Error>((env.kind(&marker)?, env.kind(&record)?));
     if exists()? == (None, None) {
-        return Err(not_found(tenant, id));
+        if !place::knows_workspace(tenant, id) {
+            return Err(not_found(tenant, id));
+        }
+        // One that is missing has no folder for the marker.
+        env.ensure_dir(&folder)?;
     }
     under(tenant, &folder, |locked| {
         match exists()? {
@@ -204,6 +241,7 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
                 env.replace(locked, &marker, b"")?;
             }
             (None, Some(_)) => env.replace(locked, &marker, b"")?,
+            (None, None) if place::knows_workspace(tenant, id) => env.replace(locked, &marker, b"")?,
             (None, None) => return Err(not_found(tenant, id)),
         }
         // From here on it is deleted; what follows can be repeated.

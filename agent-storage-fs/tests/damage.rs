@@ -8,12 +8,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use agent_core::{
-    BindingQuery, BindingStore, Commit, Effects, ErrorKind, Event, Expect, NewEvent, Purge, ReadEvents,
-    Reason, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Trigger,
-    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+    BindingQuery, BindingStore, Commit, Effects, ErrorKind, Event, Expect, NewEvent, NewSession, Purge,
+    ReadEvents, Reason, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt,
+    Trigger, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
-use support::{files, fill, folder_of, hasty, say, session, texts};
+use support::{files, fill, folder_of, framed, hasty, say, session, texts};
 
 async fn open(root: &Path) -> FsStore {
     FsStore::open(root).await.unwrap()
@@ -237,7 +237,7 @@ async fn x08_o02_whatever_is_derived_can_go() {
     drop(store);
     let snapshot = folder_of(root, id).join("session.json");
     let whole = fs::read(&snapshot).unwrap();
-    assert!(whole.starts_with(b"{\"format\":1,\"offset\":"));
+    assert!(whole.starts_with(b"{\"format\":2,\"offset\":"));
     let mut damaged: Vec<Vec<u8>> = (0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
     for at in (0..whole.len()).step_by(53) {
         let mut bytes = whole.clone();
@@ -253,10 +253,11 @@ async fn x08_o02_whatever_is_derived_can_go() {
     let store = open(root).await;
     assert_eq!(SessionStore::load(&store, id).await.unwrap(), record);
     assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap(), list);
-    // A pointer to the wrong place is as good as none, and is mended.
+    assert!(!root.join("index").exists(), "reading writes nothing");
+    // A pointer to the wrong place is as good as none, and is mended by the next commit.
     let digits = format!("{:02x}", id.as_uuid().as_bytes()[15]);
     let pointer = root.join("index").join("sessions").join(digits).join(id.to_string());
-    assert_eq!(fs::read_to_string(&pointer).unwrap(), "default\n");
+    fs::create_dir_all(pointer.parent().unwrap()).unwrap();
     for text in ["", "default/..", "00000000-0000-0000-0000-000000000001\n"] {
         fs::write(&pointer, text).unwrap();
         let store = open(root).await;
@@ -287,25 +288,25 @@ async fn o02_a_snapshot_of_another_log_is_not_believed() {
 
     // Also where the other log is as long and ends its lines at the same places.
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mut ids = Vec::new();
+    let id = effects.new_session_id();
     for folder in &folders {
         let store = hasty(folder.path()).await;
-        let id = session(&store, &effects).await.id;
+        let new = NewSession::new(id, WorkspaceId::DEFAULT);
+        SessionStoreExt::create(&store, &effects, new).await.unwrap();
         fill(&store, &effects, id, 300).await;
-        ids.push(id);
     }
-    let [mine, other] = [0, 1].map(|n| folder_of(folders[n].path(), ids[n]));
+    let [mine, other] = [0, 1].map(|n| folder_of(folders[n].path(), id));
     fs::copy(other.join("events.jsonl"), mine.join("events.jsonl")).unwrap();
     assert_eq!(fs::metadata(mine.join("events.jsonl")).unwrap().len(), offset_of(&mine));
-    let theirs = SessionStore::load(&open(folders[1].path()).await, ids[1]).await.unwrap();
-    let record = SessionStore::load(&open(folders[0].path()).await, ids[0]).await.unwrap();
+    let theirs = SessionStore::load(&open(folders[1].path()).await, id).await.unwrap();
+    let record = SessionStore::load(&open(folders[0].path()).await, id).await.unwrap();
     assert_eq!((record.recent, record.created_at), (theirs.recent, theirs.created_at));
 }
 
 /// How much of the log the snapshot in a folder covers.
 fn offset_of(folder: &Path) -> u64 {
     let text = fs::read_to_string(folder.join("session.json")).unwrap();
-    let text = text.strip_prefix("{\"format\":1,\"offset\":").unwrap();
+    let text = text.strip_prefix("{\"format\":2,\"offset\":").unwrap();
     text.split_once(',').unwrap().0.parse().unwrap()
 }
 
@@ -345,9 +346,8 @@ async fn r13_x01_a_purged_session_is_its_tombstone() {
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("tombstone.json"), "{error}");
-    let body = format!("{{\"format\":2{}", &whole["{\"format\":1".len()..whole.len() - 19]);
-    let newer = format!("{body},\"crc\":\"{:08x}\"}}\n", crc32c::crc32c(body.as_bytes()));
-    fs::write(&tombstone, newer).unwrap();
+    let newer = format!("{{\"format\":3{}}}", &whole["{\"format\":2".len()..whole.len() - 19]);
+    fs::write(&tombstone, framed(id, &newer)).unwrap();
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
 }
@@ -506,7 +506,7 @@ async fn x05_no_number_is_too_large() {
         let mut made_up = String::new();
         for line in whole.lines() {
             let body = line[..line.len() - 18].replace(from, &to);
-            made_up += &format!("{body},\"crc\":\"{:08x}\"}}\n", crc32c::crc32c(body.as_bytes()));
+            made_up += &framed(id, &format!("{body}}}"));
         }
         assert_ne!(made_up, whole);
         fs::write(&log, &made_up).unwrap();

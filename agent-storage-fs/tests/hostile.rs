@@ -11,29 +11,22 @@ use agent_core::{
     SessionQuery, SessionStore, SessionStoreExt, Trigger, WriteOutcome,
 };
 use agent_storage_fs::FsStore;
-use support::{folder_of, hasty, say, session};
+use support::{folder_of, framed, hasty, say, session};
 
 fn log_of(root: &Path, id: SessionId) -> PathBuf {
     folder_of(root, id).join("events.jsonl")
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
-    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
-}
-
-fn framed(json: &str) -> String {
-    let body = json.strip_suffix('}').unwrap();
-    format!("{body},\"crc\":\"{:08x}\"}}\n", crc32c(body.as_bytes()))
-}
-
 /// A message with any numbers.
-fn said(seq: u64, n: u32, of: u32) -> String {
+fn said(session: SessionId, seq: u64, n: u32, of: u32) -> String {
     let id = "019c60d9-9c43-79b5-81d1-d854bb718009";
     let at = "2026-02-15T10:30:00.000000Z";
-    framed(&format!(
-        r#"{{"seq":{seq},"id":"{id}","commit":"{id}","n":{n},"of":{of},"at":"{at}","type":"user.message","actor":"user","data":{{"text":"x"}}}}"#
-    ))
+    framed(
+        session,
+        &format!(
+            r#"{{"seq":{seq},"id":"{id}","commit":"{id}","n":{n},"of":{of},"at":"{at}","type":"user.message","actor":"user","data":{{"text":"x"}}}}"#
+        ),
+    )
 }
 
 /// Whether the log is fine or damaged, but nothing else.
@@ -73,19 +66,19 @@ async fn x05_any_number_in_a_log() {
         let with = |field: &str| created.replace("\"workspace\":", &format!("{field},\"workspace\":"));
         let forked = |until: u64| {
             let lineage = format!(r#""lineage":{{"segments":[{{"session":"{id}","until":{until}}}]}}"#);
-            framed(&with(&lineage).replace("\"seq\":1,", &format!("\"seq\":{},", until + 1)))
+            framed(id, &with(&lineage).replace("\"seq\":1,", &format!("\"seq\":{},", until + 1)))
         };
         let inherited = format!(
             r#""inherited":{{"counts":{{"user":{MOST},"agent":{MOST},"system":{MOST},"tool_calls":{MOST},"runs":{MOST}}},"last_input":0,"handled":0,"pending":{MOST},"visible_from":0,"system_prompt":0}}"#
         );
         let log = match case {
-            0 => framed(&created) + &said(MOST, 1, 1),
+            0 => framed(id, &created) + &said(id, MOST, 1, 1),
             1 => forked(MOST - 1),
-            2 => forked(MOST - 1) + &said(MOST, 1, 1),
-            3 => framed(&created) + &said(2, u32::MAX, u32::MAX) + &said(3, u32::MAX, u32::MAX),
-            4 => framed(&with(&inherited)) + &said(2, 1, 1),
-            5 => forked(MOST - 2) + &said(MOST, 1, 2),
-            _ => framed(&created) + &said(2, 7, 9),
+            2 => forked(MOST - 1) + &said(id, MOST, 1, 1),
+            3 => framed(id, &created) + &said(id, 2, u32::MAX, u32::MAX) + &said(id, 3, u32::MAX, u32::MAX),
+            4 => framed(id, &with(&inherited)) + &said(id, 2, 1, 1),
+            5 => forked(MOST - 2) + &said(id, MOST, 1, 2),
+            _ => framed(id, &created) + &said(id, 2, 7, 9),
         };
         std::fs::write(folder_of(folder.path(), id).join("events.jsonl"), log).unwrap();
         use_all(&hasty(folder.path()).await, id, &format!("case {case}")).await;

@@ -346,6 +346,7 @@ async fn a03_x02_a_workspace_of_another_process_is_durable_before_it_is_said_to_
     let path = place.join("workspace.toml");
     let text = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
     let lock = place.clone();
     spy.fail(move |_, call| {
         if call.name == "lock" && call.path == lock {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agent_core::transcript::{
     Frontmatter, Mark, Seal, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
 };
-use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState};
+use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState, WorkspaceId};
 
 use super::said;
 use crate::env::{held, parent};
@@ -289,6 +289,20 @@ fn free_name(tenant: &Tenant, path: &Path, name: &str, bytes: &[u8]) -> Result<P
         }
     }
     Err(failed("keep aside", path, io::ErrorKind::AlreadyExists.into()))
+}
+
+/// The session that a workspace's file was rendered of, as far as its beginning tells.
+pub(crate) fn session_of(tenant: &Tenant, workspace: WorkspaceId) -> Option<SessionId> {
+    let path = tenant.layout.workspace(workspace).join(layout::TRANSCRIPT);
+    let file = tenant.env.io.open(&path, OpenMode::Read).ok()?;
+    let mut top = vec![0; 1024];
+    let count = read_full(&*file, &mut top, 0).ok()?;
+    let top = String::from_utf8_lossy(&top[..count]);
+    let (frontmatter, _) = top.strip_prefix("---\n")?.split_once("\n---\n")?;
+    let field = |name: &str| frontmatter.lines().find_map(|line| line.strip_prefix(name));
+    // What another program left is of no session of this store.
+    field("format: ")?;
+    field("session: ")?.parse().ok()
 }
 
 /// Removes what was rendered of a session, and what was kept of that: as far as a file says that it is of this session.

@@ -12,7 +12,7 @@ use agent_core::{Seq, SessionId, Workspace};
 
 pub use edits::TranscriptEdit;
 pub(crate) use edits::{imported, pending};
-pub(crate) use keep::remove;
+pub(crate) use keep::{remove, session_of};
 pub(crate) use said::visible;
 
 use crate::env::held;

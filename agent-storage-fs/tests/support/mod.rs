@@ -272,6 +272,13 @@ pub fn folder_of(root: &Path, id: SessionId) -> PathBuf {
     root.join("workspaces").join("default").join("sessions").join(id.to_string())
 }
 
+/// A line of a session of the tenant `default`.
+pub fn framed(session: SessionId, json: &str) -> String {
+    let body = json.strip_suffix('}').unwrap();
+    let crc = crc32c::crc32c(format!("default/{session}{body}").as_bytes());
+    format!("{body},\"crc\":\"{crc:08x}\"}}\n")
+}
+
 /// All files below a folder with their bytes, but the locks.
 pub fn files(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut out = Vec::new();

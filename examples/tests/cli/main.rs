@@ -9,6 +9,7 @@ mod configuration;
 mod damage;
 mod devices;
 mod general;
+mod moved;
 mod operations;
 mod outputs;
 mod sessions;

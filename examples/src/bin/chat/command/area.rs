@@ -126,8 +126,10 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
 
 /// The files below a folder, by their names there; none where there is no such folder. Links are not followed.
 fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let failed = |path: &Path, what: &dyn std::fmt::Display| {
-        Failure::new(1, "failed", format!("cannot read {}: {what}", path.display()))
+    let failed = |path: &Path, error: &std::io::Error| Failure::of_file("read", path, error);
+    let no_text = |path: &Path| {
+        let why = format!("cannot read {}: its name is no Unicode text; rename it", path.display());
+        Failure::new(1, "failed", why)
     };
     let (mut found, mut rest) = (Vec::new(), vec![(String::new(), folder.to_owned())]);
     while let Some((above, path)) = rest.pop() {
@@ -139,7 +141,7 @@ fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
             let entry = entry.map_err(|error| failed(&path, &error))?;
             let kind = entry.file_type().map_err(|error| failed(&entry.path(), &error))?;
             let name = entry.file_name();
-            let name = name.to_str().ok_or_else(|| failed(&entry.path(), &"its name is no Unicode text"))?;
+            let name = name.to_str().ok_or_else(|| no_text(&entry.path()))?;
             let name = format!("{above}{name}");
             if kind.is_dir() {
                 rest.push((format!("{name}/"), entry.path()));
@@ -158,9 +160,6 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
         true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
         false => std::fs::read(file).map(|read| bytes = read),
     };
-    read.map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { 3 } else { 1 };
-        Failure::new(code, "failed", format!("cannot read {}: {error}", file.display()))
-    })?;
+    read.map_err(|error| Failure::of_file("read", file, &error))?;
     Ok(bytes)
 }

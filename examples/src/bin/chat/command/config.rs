@@ -64,10 +64,7 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
     let global = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == IoKind::NotFound && site.args.config.is_none() => String::new(),
-        Err(error) => {
-            let code = if error.kind() == IoKind::NotFound { 3 } else { 1 };
-            return Err(Failure::new(code, "failed", format!("cannot read {}: {error}", file.display())));
-        }
+        Err(error) => return Err(Failure::of_file("read", &file, &error)),
     };
     let mut layers = ConfigLayers::new().global(&global)?;
     // Where its key goes is the host's to say.

@@ -16,6 +16,8 @@ mod verify;
 mod workspace;
 
 use std::error::Error as StdError;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use agent_core::{Effects, Error, ErrorKind, Registry, Storage, TenantId, Tenants, WorkspaceManager};
@@ -86,6 +88,27 @@ impl Failure {
     /// What was named is not there.
     pub(crate) fn absent(text: impl Into<String>) -> Self {
         Self::new(3, "not_found", text)
+    }
+
+    /// What the system says of a file that the user named, and what to do.
+    pub(crate) fn of_file(doing: &str, file: &Path, error: &io::Error) -> Self {
+        use io::ErrorKind as Is;
+        let (code, kind, remedy) = match error.kind() {
+            Is::AlreadyExists => {
+                (4, "exists", "something has that name already; name another file, or move that away")
+            }
+            Is::NotFound if doing == "read" => (3, "failed", "there is no such file; check the path"),
+            Is::NotFound => (1, "failed", "there is no such folder; check the path, or make the folder"),
+            Is::NotADirectory => (1, "failed", "a file stands where a folder should be; check the path"),
+            Is::IsADirectory => (1, "failed", "it is a folder; name a file"),
+            Is::PermissionDenied => (1, "failed", "permission denied; give this user the right to it"),
+            Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => {
+                (1, "failed", "no space is left; make room")
+            }
+            Is::InvalidData => (1, "failed", "it is no UTF-8 text; name another file"),
+            _ => (1, "failed", "the system reported an error; look at the file and its disk"),
+        };
+        Self::new(code, kind, format!("cannot {doing} {}: {remedy} ({error})", file.display()))
     }
 
     /// What is stored is damaged, or was not copied; the report has said what.

@@ -253,11 +253,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
         put(&document);
         return Ok(());
     };
-    let failed = |error: std::io::Error| {
-        let exists = error.kind() == std::io::ErrorKind::AlreadyExists;
-        let (code, kind) = if exists { (4, "exists") } else { (1, "failed") };
-        Failure::new(code, kind, format!("cannot write {}: {error}", file.display()))
-    };
+    let failed = |error: std::io::Error| Failure::of_file("write", file, &error);
     // A conversation is for its owner.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -283,10 +279,7 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<()
     } else {
         std::fs::read_to_string(file).map(|read| text = read)
     };
-    read.map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { 3 } else { 1 };
-        Failure::new(code, "failed", format!("cannot read {}: {error}", file.display()))
-    })?;
+    read.map_err(|error| Failure::of_file("read", file, &error))?;
     let (document, sessions) = (Manifest::parse(&text)?, &*site.storage.sessions);
     let session = match with_ancestors {
         true => document.import_with_ancestors(sessions).await?,

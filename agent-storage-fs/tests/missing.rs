@@ -1,0 +1,219 @@
+//! What was moved away while nothing was open: whatever still knows of it names it, and nothing is begun anew.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_core::holdings::Shelf;
+use agent_core::{
+    Effects, Epoch, Error, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Session,
+    SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage, TenantId, Tenants,
+    Trigger, Verification, Workspace, WorkspaceId, WorkspaceManager, WorkspaceStore,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+use support::{folder_of, hasty, say, session, texts};
+
+async fn verified(store: &FsStore) -> Verification {
+    Storage::from(store.clone()).verify(|_| {}).await.unwrap()
+}
+
+/// The main session of the default workspace, in which one thing was said.
+async fn talk(store: &FsStore, effects: &Effects) -> Session {
+    let id = effects.new_session_id();
+    let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    store.put(record, Expect::Absent).await.unwrap();
+    let new = NewSession::new(id, WorkspaceId::DEFAULT);
+    let new = SessionStoreExt::create(store, effects, new).await.unwrap();
+    say(store, effects, id, new.head, "hello").await;
+    SessionStore::load(store, id).await.unwrap()
+}
+
+/// Every call on the session says that it is missing, and makes nothing; `verify` names it.
+async fn is_named(root: &Path, session: &Session) {
+    let effects = Effects::default();
+    let (id, store) = (session.id, hasty(root).await);
+    let mut errors: Vec<Error> = Vec::new();
+    let new = NewSession::new(id, WorkspaceId::DEFAULT);
+    errors.push(SessionStoreExt::create(&store, &effects, new).await.unwrap_err());
+    let said = vec![NewEvent::user_message("more")];
+    errors.push(store.append(&effects, id, session.head, said).await.unwrap_err());
+    errors.push(SessionStore::load(&store, id).await.unwrap_err());
+    errors.push(store.read(id, ReadEvents::last(10)).await.unwrap_err());
+    errors.push(store.pulse(id, Epoch::new(1)).await.unwrap_err());
+    errors.push(store.fork(&effects, id, None).await.unwrap_err());
+    for error in errors {
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+        for said in [id.to_string().as_str(), "moved or removed", "put it back"] {
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+    // Whatever reads all, as a copy does.
+    let page = SessionStore::list(&store, SessionQuery::new().with_hidden()).await.unwrap();
+    assert!(page.damaged.iter().any(|it| it.object == format!("session {id}")), "{page:?}");
+    let tenants = Tenants::list(&store, None).await.unwrap();
+    assert_eq!(tenants.items, [TenantId::default()]);
+    FsConfig::new(root).with_create(false).open().await.unwrap();
+    let found = verified(&store).await;
+    let named = found.findings.iter().filter(|it| it.detail.contains("moved or removed"));
+    assert_eq!(named.filter(|it| it.object.contains(&id.to_string())).count(), 1, "{found:?}");
+    assert!(!folder_of(root, id).exists());
+}
+
+/// A30, X01: a session's folder, all of a workspace's, or all workspaces, moved away by a person, is damage and not begun
+/// anew; put back, all is well.
+#[tokio::test]
+async fn a_moved_session_is_damage_and_not_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let aside = folder.path().join("aside");
+    let store = hasty(&root).await;
+    let session = talk(&store, &Effects::default()).await;
+    drop(store);
+    let own = folder_of(&root, session.id);
+    let above = |n: usize| own.ancestors().nth(n).unwrap().to_owned();
+    for moved in [own.clone(), above(1), above(2), above(3)] {
+        fs::rename(&moved, &aside).unwrap();
+        is_named(&root, &session).await;
+        // What calls made on their way.
+        fs::remove_dir_all(&moved).ok();
+        fs::rename(&aside, &moved).unwrap();
+        let store = hasty(&root).await;
+        assert!(verified(&store).await.is_sound(), "{}", moved.display());
+        assert_eq!(texts(&store, session.id).await, ["hello"]);
+    }
+}
+
+/// A30: without the index, which can be deleted, the file `session.md` still knows of the main session.
+#[tokio::test]
+async fn a_moved_main_session_is_known_by_its_transcript() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, aside) = (folder.path().join("root"), folder.path().join("aside"));
+    let store = hasty(&root).await;
+    let session = talk(&store, &Effects::default()).await;
+    store.transcript_edits(WorkspaceId::DEFAULT).await.unwrap();
+    drop(store);
+    fs::remove_dir_all(root.join("index")).unwrap();
+    fs::rename(folder_of(&root, session.id), &aside).unwrap();
+    is_named(&root, &session).await;
+    fs::rename(&aside, folder_of(&root, session.id)).unwrap();
+    let store = hasty(&root).await;
+    assert!(verified(&store).await.is_sound());
+    assert_eq!(texts(&store, session.id).await, ["hello"]);
+}
+
+/// A30, A31: a missing session can be deleted, and purged; then nothing is wrong any more, and the id is not used again.
+#[tokio::test]
+async fn a_missing_session_can_be_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let store = hasty(&root).await;
+    let lost = talk(&store, &effects).await;
+    let kept = session(&store, &effects).await;
+    drop(store);
+    fs::rename(folder_of(&root, lost.id), folder.path().join("aside")).unwrap();
+    let store = hasty(&root).await;
+    let deleted = store.delete_damaged(lost.id, effects.now(), Reason::UserDeleted).await.unwrap();
+    assert_eq!((deleted.status.state, deleted.workspace), (SessionState::Deleted, WorkspaceId::DEFAULT));
+    store.purge(Purge::new(lost.id, deleted.head)).await.unwrap();
+    assert!(verified(&store).await.is_sound());
+    assert_eq!(SessionStore::load(&store, kept.id).await.unwrap(), kept);
+    let new = NewSession::new(lost.id, WorkspaceId::DEFAULT);
+    let error = SessionStoreExt::create(&store, &effects, new).await.unwrap_err();
+    assert_ne!(*error.kind(), ErrorKind::Corrupt, "{error}");
+
+    let nobody: SessionId = effects.new_session_id();
+    let error = store.delete_damaged(nobody, effects.now(), Reason::UserDeleted).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+/// R21: an audit whose log was moved away is damage, and is not begun anew.
+#[tokio::test]
+async fn a_moved_audit_is_damage_and_not_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let storage = Storage::from(hasty(&root).await);
+    let audit = Shelf::Audit.open(&storage.sessions, &effects).await.unwrap();
+    drop(storage);
+    let (own, aside): (PathBuf, _) = (folder_of(&root, audit.id), folder.path().join("aside"));
+    fs::rename(&own, &aside).unwrap();
+    let storage = Storage::from(hasty(&root).await);
+    let error = Shelf::Audit.open(&storage.sessions, &effects).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(!storage.verify(|_| {}).await.unwrap().is_sound());
+    fs::rename(&aside, &own).unwrap();
+    assert_eq!(Shelf::Audit.open(&storage.sessions, &effects).await.unwrap(), audit);
+    assert!(storage.verify(|_| {}).await.unwrap().is_sound());
+}
+
+/// R13: a session that is missing may be a fork: what it may read is not purged until it is back, or deleted.
+#[tokio::test]
+async fn a_missing_session_may_be_a_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let store = hasty(&root).await;
+    let parent = session(&store, &effects).await;
+    let seen = say(&store, &effects, parent.id, parent.head, "shared").await;
+    let fork = store.fork(&effects, parent.id, None).await.unwrap();
+    let aside = folder.path().join("aside");
+    fs::rename(folder_of(&root, fork.id), &aside).unwrap();
+    drop(store);
+    let store = hasty(&root).await;
+    let deleted = store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let error = store.purge(Purge::new(parent.id, deleted.last)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&fork.id.to_string()), "{error}");
+    fs::rename(&aside, folder_of(&root, fork.id)).unwrap();
+    assert_eq!(
+        store.purge(Purge::new(parent.id, deleted.last)).await.unwrap().events,
+        deleted.last.get() - seen.get()
+    );
+    assert_eq!(store.history(fork.id, ReadEvents::first(10)).await.unwrap().events.len(), 3);
+}
+
+/// A30, A18: a workspace whose folder was moved away is damage: nothing of the same id is made in its place; put back, all is
+/// well, and what is lost for good can be deleted.
+#[tokio::test]
+async fn a_moved_workspace_is_damage_and_not_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let effects = Effects::default();
+    let device = "laptop".parse().unwrap();
+    let manager = async || WorkspaceManager::new(hasty(&root).await.into(), effects.clone());
+    let made = manager().await.resolve(&device).await.unwrap().workspace;
+    let aside = folder.path().join("aside");
+    let own = root.join("workspaces").join(made.id.to_string());
+    for moved in [own.clone(), root.join("workspaces"), own.join("workspace.toml")] {
+        fs::rename(&moved, &aside).unwrap();
+        let store = hasty(&root).await;
+        let record = Workspace::new(made.id, "another", effects.new_session_id(), effects.now());
+        for error in [
+            manager().await.resolve(&device).await.unwrap_err(),
+            WorkspaceStore::load(&store, made.id).await.unwrap_err(),
+            store.put(record, Expect::Absent).await.unwrap_err(),
+            store.put(made.clone(), Expect::Any).await.unwrap_err(),
+            store.touch(made.id, effects.now()).await.unwrap_err(),
+            store.save_config(made.id, Some("a = 1".into()), Expect::Any).await.unwrap_err(),
+        ] {
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(error.to_string().contains(&format!("workspace {} is missing", made.id)), "{error}");
+        }
+        let found = verified(&store).await;
+        assert!(found.findings.iter().any(|it| it.object == format!("workspace {}", made.id)), "{found:?}");
+        assert!(!moved.exists());
+        fs::rename(&aside, &moved).unwrap();
+        assert_eq!(manager().await.resolve(&device).await.unwrap().workspace, made);
+        assert!(verified(&hasty(&root).await).await.is_sound());
+    }
+
+    fs::rename(&own, &aside).unwrap();
+    manager().await.delete(made.id).await.unwrap();
+    assert!(verified(&hasty(&root).await).await.is_sound());
+    let error = WorkspaceStore::load(&hasty(&root).await, made.id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Deleted, "{error}");
+    assert_ne!(manager().await.resolve(&device).await.unwrap().workspace.id, made.id);
+}

@@ -1,0 +1,143 @@
+//! A store whose files a person moved, cut or swapped: what the program says, and that looking changes nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde_json::json;
+
+use crate::common::Chat;
+use crate::site::{KINDS, Site};
+
+fn sessions(site: &Site, workspace: &str) -> PathBuf {
+    site.path().join("data/workspaces").join(workspace).join("sessions")
+}
+
+/// Every name below a folder, with its bytes and when it was last changed.
+fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
+    let mut out = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_dir() {
+                folders.push(path.clone());
+            }
+            let bytes = metadata.is_file().then(|| fs::read(&path).unwrap());
+            out.push((path, bytes, metadata.modified().unwrap()));
+        }
+    }
+    out.sort();
+    out
+}
+
+/// A30: the session of a device whose folder was moved away is named by `verify` and by the next chat, and nothing is begun
+/// anew; put back, the conversation goes on; deleted for good, a new one begins.
+#[test]
+fn a_moved_session_is_named_and_not_begun_anew() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("first");
+    let aside = site.path().join("aside");
+    for moved in [sessions(&site, &workspace).join(&main), sessions(&site, &workspace)] {
+        fs::rename(&moved, &aside).unwrap();
+        site.fails(&["verify"], 5, "wrong in 1 places");
+        assert!(site.run(&["verify"]).err.contains(&format!("session {main}: session {main} is missing")));
+        let said = site.typed(&[], "second\n");
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains(&main) && said.err.contains("put it back"), "{said:?}");
+        site.fails(&["session", "show", &main], 5, "was moved or removed");
+        assert!(!moved.exists());
+        fs::rename(&aside, &moved).unwrap();
+        site.ok(&["verify"]);
+    }
+    site.say("second");
+    let export = site.ok(&["session", "export", &main]);
+    assert!(export.contains("first") && export.contains("second"), "{export}");
+
+    fs::rename(sessions(&site, &workspace), &aside).unwrap();
+    site.ok(&["session", "delete", &main, "--purge"]);
+    site.ok(&["verify"]);
+    let (new, _) = site.say("third");
+    assert_ne!(new, main);
+}
+
+/// R21: an audit that was moved away is named, and nothing that it should note is done without it.
+#[test]
+fn a_moved_audit_is_named_and_not_begun_anew() {
+    let site = Site::new("files");
+    site.ok(&["workspace", "create", "--name", "one"]);
+    let (own, aside) = (sessions(&site, "default"), site.path().join("aside"));
+    fs::rename(&own, &aside).unwrap();
+    site.fails(&["verify"], 5, "wrong in 1 places");
+    site.fails(&["workspace", "create", "--name", "two"], 1, "was moved or removed");
+    fs::rename(&aside, &own).unwrap();
+    site.ok(&["verify"]);
+    site.ok(&["workspace", "create", "--name", "two"]);
+    let audit = site.json(&["audit"]);
+    assert_eq!(audit["items"].as_array().map(Vec::len), Some(4), "two that began and ended: {audit}");
+}
+
+/// X05: `verify` changes no byte, name or time of anything, of a sound store and of a damaged one.
+#[test]
+fn verify_changes_nothing() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("first\nsecond\nthird");
+        if kind == "files" {
+            // As a process leaves it that was killed before it wrote them.
+            fs::remove_file(site.path().join("data/workspaces").join(&workspace).join("session.md")).unwrap();
+            fs::remove_dir_all(site.path().join("data/index")).unwrap();
+        }
+        let before = tree(site.path());
+        site.ok(&["verify"]);
+        assert!(tree(site.path()) == before, "{kind}");
+        crate::damage::damage(&site, kind, &workspace, &main);
+        let before = tree(site.path());
+        site.fails(&["verify"], 5, "wrong in");
+        assert!(tree(site.path()) == before, "{kind}: damaged");
+    }
+}
+
+/// A30: a log that somebody cuts under a chat is damage by name with the next prompt, not when a lease has run out.
+#[tokio::test]
+async fn a_log_cut_under_a_chat_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "600000"]);
+    chat.say("first");
+    chat.out.wait_for("first\n");
+    let workspaces = fs::read_dir(folder.path().join("workspaces")).unwrap();
+    let logs = workspaces.flat_map(|it| fs::read_dir(it.unwrap().path().join("sessions")).unwrap());
+    let log = logs.map(|it| it.unwrap().path().join("events.jsonl")).next().unwrap();
+    let ended = || fs::read_to_string(&log).unwrap().contains("end_run");
+    for _ in 0..6000 {
+        if ended() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(ended());
+    let whole = fs::read(&log).unwrap();
+    fs::write(&log, &whole[..whole.len() - 10]).unwrap();
+    chat.say("second");
+    chat.err.wait_for("was cut by another program");
+    assert_eq!(fs::read(&log).unwrap(), whole[..whole.len() - 10]);
+}
+
+/// X01: what the system says of a file that was named comes with the file and with what to do.
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
+    let site = Site::new("files");
+    let (main, _) = site.say("first");
+    let path = |name: &str| site.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("there"), "mine").unwrap();
+    site.fails(&["session", "export", &main, "--output", &path("there")], 4, "name another file");
+    site.fails(&["session", "export", &main, "--output", &path("data")], 4, "name another file");
+    site.fails(&["session", "export", &main, "--output", &path("none/x")], 1, "make the folder");
+    site.fails(&["session", "export", &main, "--output", &path("there/x")], 1, "check the path");
+    assert_eq!(fs::read_to_string(path("there")).unwrap(), "mine");
+    site.fails(&["session", "import", &path("none")], 3, "check the path");
+    site.fails(&["session", "import", &path("data")], 1, "name a file");
+    let refused = site.run(&["session", "export", &main, "--output", &path("there"), "--json"]);
+    assert!(refused.err.contains(&json!("exists").to_string()), "{refused:?}");
+}
