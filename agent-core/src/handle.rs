@@ -585,8 +585,9 @@ impl SessionHandle {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Those of the store; `InvalidInput` for a [shelf](crate::holdings::Shelf).
     pub async fn delete(&self) -> Result<()> {
+        crate::retention::refuse_shelf(&self.snapshot())?;
         self.trigger(Trigger::Delete(Reason::UserDeleted)).await
     }
 

@@ -5,6 +5,7 @@ use tracing::warn;
 use crate::binding::BindingQuery;
 use crate::effects::{Effects, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
+use crate::holdings::Shelf;
 use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::page::Page;
 use crate::session::{
@@ -399,7 +400,7 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted`; `InvalidInput` for a session of another workspace.
+    /// `NotFound`, `Deleted`; `InvalidInput` for a session of another workspace, and for a [shelf](crate::holdings::Shelf).
     pub async fn set_main_session(&self, id: WorkspaceId, session: SessionId) -> Result<Workspace> {
         let record = self.storage.sessions.load(session).await?;
         if record.status.state == SessionState::Deleted {
@@ -411,6 +412,7 @@ impl WorkspaceManager {
                 record.workspace
             )));
         }
+        Shelf::refuse(&record, "is no conversation")?;
         self.change(id, |workspace| workspace.main_session = session).await
     }
 

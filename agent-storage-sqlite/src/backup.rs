@@ -95,7 +95,7 @@ fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
         )
     })?;
     // SQLite fills the empty file, and so keeps its mode.
-    schema::connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    schema::attach(config)
         .and_then(|conn| {
             conn.busy_timeout(config.busy_timeout)?;
             conn.execute("VACUUM INTO ?", [name])

@@ -49,6 +49,19 @@ pub struct SqliteConfig {
     pub(crate) max_pages: Option<u32>,
     pub(crate) effects: Effects,
     pub(crate) create: bool,
+    /// How the file is opened; known once it is open.
+    pub(crate) access: Access,
+}
+
+/// What may be done with the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Access {
+    #[default]
+    Write,
+    /// Read only, over the log and its index that are beside it.
+    Read,
+    /// Read only, and nothing is beside it that would have to be read, too: SQLite looks for no log, and makes none.
+    Still,
 }
 
 impl SqliteConfig {
@@ -78,6 +91,7 @@ impl SqliteConfig {
             max_pages: None,
             effects: Effects::default(),
             create: true,
+            access: Access::Write,
         }
     }
 
@@ -207,6 +221,10 @@ impl SqliteConfig {
     }
 
     /// Opens the store, making the file and its tables where there are none.
+    ///
+    /// A file that may not be written to, since it, its folder or its file system is read-only, is opened to be read: each
+    /// write fails with `Denied`. If it changes meanwhile and has no log beside it, reads fail with `Unavailable` until it is
+    /// opened again.
     ///
     /// # Errors
     ///

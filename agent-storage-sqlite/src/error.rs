@@ -78,7 +78,15 @@ pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
         Some(18) => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
         _ => (ErrorKind::Unavailable, "SQLite reported an error; try again, and look at the source of this"),
     };
-    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
+    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(without_sql(source))
+}
+
+/// What SQLite says, without the statement that it refused, which says nothing to a user.
+fn without_sql(source: rusqlite::Error) -> rusqlite::Error {
+    match source {
+        rusqlite::Error::SqlInputError { error, msg, .. } => rusqlite::Error::SqliteFailure(error, Some(msg)),
+        source => source,
+    }
 }
 
 /// The same for what writes to the database at `path`: a limit on the size of files is told as a full disk is.

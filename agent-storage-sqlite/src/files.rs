@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use agent_core::{Error, ErrorKind, Result};
 
@@ -67,6 +68,27 @@ pub(crate) struct Files {
     /// SQLite's write-ahead log, and the index of that.
     log: Opened,
     index: Opened,
+    /// Of a file that is read without a log: its length, and when it was last written to.
+    still: Option<(u64, Option<SystemTime>)>,
+}
+
+fn stamp(path: &Path) -> Result<(u64, Option<SystemTime>)> {
+    let meta = fs::metadata(path).map_err(|source| place::failed("look at", path, source))?;
+    Ok((meta.len(), meta.modified().ok()))
+}
+
+/// The length of a file; `None` if there is none.
+pub(crate) fn len(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|meta| meta.len())
+}
+
+/// The file that SQLite keeps beside the one that `path` leads to.
+pub(crate) fn beside(path: &Path, suffix: &str) -> Result<PathBuf> {
+    // Beside the file that a link leads to.
+    let real = fs::canonicalize(path).map_err(|source| place::failed("look at", path, source))?;
+    let mut name = OsString::from(real);
+    name.push(suffix);
+    Ok(name.into())
 }
 
 impl Files {
@@ -76,14 +98,15 @@ impl Files {
         if before.is_some_and(|before| before != database.id) {
             return Err(moved(path));
         }
-        // SQLite puts its own files beside the file that a link leads to.
-        let real = fs::canonicalize(path).map_err(|source| place::failed("look at", path, source))?;
-        let beside = |suffix: &str| {
-            let mut name = OsString::from(&real);
-            name.push(suffix);
-            Opened::new(name.into())
-        };
-        Ok(Self { database, log: beside("-wal")?, index: beside("-shm")? })
+        let opened = |suffix: &str| Opened::new(beside(path, suffix)?);
+        Ok(Self { database, log: opened("-wal")?, index: opened("-shm")?, still: None })
+    }
+
+    /// The same for a file that is read without a log.
+    pub(crate) fn note_still(path: &Path) -> Result<Self> {
+        let still = Some(stamp(path)?);
+        let none = |suffix: &str| beside(path, suffix).map(|path| Opened { path, id: (0, 0) });
+        Ok(Self { database: Opened::new(path.to_owned())?, log: none("-wal")?, index: none("-shm")?, still })
     }
 
     /// The write-ahead log.
@@ -91,9 +114,23 @@ impl Files {
         &self.log.path
     }
 
-    /// Fails if one of the files has been moved, removed or replaced since the store was opened. Three system calls.
+    /// Fails if one of the files has been moved, removed or replaced since the store was opened; one that is read without a
+    /// log, also if it was written to. Three system calls.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_database()?;
+        if let Some(still) = self.still {
+            let path = &self.database.path;
+            return match stamp(path)? == still && len(&self.log.path).unwrap_or(0) == 0 {
+                true => Ok(()),
+                false => Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "{} is read-only here and was written to elsewhere; open it again",
+                        path.display()
+                    ),
+                )),
+            };
+        }
         self.log.check()?;
         self.index.check()
     }

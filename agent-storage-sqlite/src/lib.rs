@@ -34,6 +34,7 @@
 //!   what is short and was in use within the last minute: at most 64 rows and 256 KiB.
 //! - A file that is moved, removed or replaced while the store has it open is neither written to nor read from: calls
 //!   fail with `Unavailable`, and what was acknowledged before is in the file that was moved.
+//! - A file that may not be written to is opened to be read, and each write fails with `Denied`.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is made
 //!   anew from the log.
 //!
@@ -45,6 +46,7 @@
 
 mod backup;
 mod bindings;
+mod check;
 mod config;
 mod error;
 mod files;

@@ -37,7 +37,7 @@ fn assert_walks(sql: &str, plan: &[String]) {
 #[test]
 fn x04_other_values_prepare_nothing_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
+    let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
     let prepared_anew = |sql: &str| {
         let mut statement = conn.prepare(sql).unwrap();
         for round in 0..3 {
@@ -68,7 +68,7 @@ fn x04_other_values_prepare_nothing_anew() {
 #[test]
 fn r20_n15_x04_every_list_walks_an_index() {
     let folder = tempfile::tempdir().unwrap();
-    let conn = schema::open(&SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
+    let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
     let id: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
     let alice = Actor::named(Role::User, "alice").unwrap();
     let workspace = WorkspaceId::DEFAULT;

@@ -25,10 +25,6 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
         Ok(meta) if !meta.is_file() => {
             Err(corrupt(&path.display().to_string(), "is no file, where the database should be"))
         }
-        Ok(meta) if meta.permissions().readonly() => Err(Error::new(
-            ErrorKind::Denied,
-            format!("{} is read-only; make it writable for this user", path.display()),
-        )),
         Ok(meta) if has_other_names(&meta) => Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
@@ -46,6 +42,44 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
         },
         Err(error) => Err(failed("look at", path, error)),
     }
+}
+
+/// What keeps this process from writing to the database at `path`, and what to do; `None` if nothing is known.
+pub(crate) fn read_only(path: &Path) -> Option<String> {
+    let folder = above(path);
+    let what = match (refused(path), refused(folder)) {
+        (Some(true), _) | (_, Some(true)) => {
+            "the file system is read-only: mount it so that it can be written to".to_owned()
+        }
+        (file, _) if file.is_some() || is_marked(path) => {
+            "the file is read-only: make it writable for this user".to_owned()
+        }
+        (_, Some(_)) => format!(
+            "the folder {} is read-only, and SQLite writes beside its file: make the folder writable for this user",
+            folder.display()
+        ),
+        _ => return None,
+    };
+    Some(format!("{what}, or copy the file to where this user may write"))
+}
+
+/// Whether nobody is to write to the file by its mode; also root, who may: whoever set it meant something by it.
+pub(crate) fn is_marked(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.permissions().readonly())
+}
+
+/// Whether the system lets this process not write there, and if so, whether since the file system is read-only.
+#[cfg(unix)]
+fn refused(path: &Path) -> Option<bool> {
+    match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
+        Ok(()) => None,
+        Err(error) => Some(error == rustix::io::Errno::ROFS),
+    }
+}
+
+#[cfg(not(unix))]
+fn refused(_: &Path) -> Option<bool> {
+    None
 }
 
 /// The error for a place where no store is, and none is to be made.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::error::Step;
 use crate::holder::is_dead;
-use crate::rows::{each, first, first_number, int, number, optional, seq, text};
+use crate::rows::{first, first_number, int, number, optional, seq, text};
 use crate::sessions::{event, no_session, record};
 
 /// What a read found of a session's record.
@@ -30,19 +30,6 @@ pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found
         Some(session) => Ok(session.map_or(Found::Broken, Found::Whole)),
         None => absent(conn, tenant, id),
     }
-}
-
-/// What SQLite finds wrong with the file, at most a hundred things.
-pub(crate) fn check(conn: &Connection) -> Step<Vec<String>> {
-    let mut found = Vec::new();
-    each(conn, "PRAGMA integrity_check(100)", [], |row| {
-        let what = text(row, 0)?.unwrap_or("something that is no text");
-        if what != "ok" {
-            found.push(what.to_owned());
-        }
-        Ok(())
-    })?;
-    Ok(found)
 }
 
 /// The session's head.
@@ -74,10 +61,11 @@ pub(crate) fn pulse(
     found.map_or_else(|| absent(conn, tenant, id), |pulse| Ok(Found::Whole(pulse)))
 }
 
-/// Of a session without a record: whether there is a log or a tombstone.
+/// Of a session without a record or a log: whether there is a log, a tombstone or a record.
 fn absent<T>(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<T>> {
     let sql = "SELECT EXISTS (SELECT 1 FROM logs JOIN events USING (log) WHERE tenant = ?1 AND session = ?2) \
-        OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1 AND session = ?2)";
+        OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1 AND session = ?2) \
+        OR EXISTS (SELECT 1 FROM sessions INDEXED BY sessions_by_id WHERE tenant = ?1 AND id = ?2)";
     let left = first_number(conn, sql, params![tenant, id.to_string()])?;
     if left == Some(1) { Ok(Found::Broken) } else { Err(no_session(id).into()) }
 }

@@ -9,8 +9,8 @@ use agent_core::{
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step, corrupt};
-use crate::rows::{checksum, each, execute, first, int, number, seq, text};
-use crate::sessions::{Stored, event, log, no_session, write_record};
+use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
+use crate::sessions::{Stored, bury, event, log, new_log, no_session, record, write_record};
 
 /// As [`session`], for a record that was found to be damaged or missing.
 pub(crate) fn mend(
@@ -26,27 +26,74 @@ pub(crate) fn mend(
     Ok(mended)
 }
 
-/// Makes a session's record anew and stores it; `None` where there is no log and no tombstone.
+/// Makes a session's record anew and stores it, with its row in `logs` and its tombstone if somebody deleted those; `None`
+/// where there is no log and no tombstone.
 fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool) -> Step<Option<Stored>> {
     let name = id.to_string();
-    let log = log(conn, tenant, id)?;
     let buried = buried(conn, tenant, &name)?;
     let is_buried = buried.is_some();
-    let (session, kept) = match (buried, log) {
-        (Some((session, kept)), _) => (Some(session), Some(kept)),
-        (None, Some(log)) => (fold(conn, tenant, id, log)?, None),
-        (None, None) => (None, None),
+    let log = match log(conn, tenant, id)? {
+        Some(log) => Some(log),
+        None => find_log(conn, tenant, id, is_buried)?,
     };
-    let (Some(session), Some(log)) = (session, log) else {
-        if had_record || is_buried {
+    let Some(log) = log else {
+        if had_record {
             return Err(
                 corrupt(&format!("the record of session {id}"), "is damaged, and it has no log").into()
             );
         }
         return Ok(None);
     };
+    let listed = listed(conn, tenant, id, log)?;
+    let (session, kept) = match (buried, listed) {
+        (Some((session, kept)), _) => (session, Some(kept)),
+        // A purged session's record is all that is left of it.
+        (None, Some((session, Some(kept)))) if session.status.state == SessionState::Deleted => {
+            bury(conn, tenant, &session, kept)?;
+            (session, Some(kept))
+        }
+        (None, listed) => {
+            let end = listed.map_or(Seq::ZERO, |(session, _)| session.head);
+            let folded = fold(conn, tenant, id, log)?;
+            let found = folded.as_ref().map_or(Seq::ZERO, |session| session.head);
+            match folded {
+                Some(session) if found >= end => (session, None),
+                _ => {
+                    let what =
+                        format!("ends at event {found}, and there were events up to {}", end.max(found));
+                    return Err(corrupt(&format!("the log of session {id}"), &what).into());
+                }
+            }
+        }
+    };
     write_record(conn, tenant, log, &session, kept)?;
     Ok(Some(Stored { log, session }))
+}
+
+/// The number of a session's log of which somebody deleted the row in `logs`, by the row of the session's record; stored
+/// again. Events of another session would not fit their checksums. One of which a tombstone is left, and nothing else, gets another number.
+fn find_log(conn: &Connection, tenant: &str, id: SessionId, is_buried: bool) -> Step<Option<i64>> {
+    let sql = "SELECT log FROM sessions INDEXED BY sessions_by_id WHERE tenant = ? AND id = ? \
+        AND NOT EXISTS (SELECT 1 FROM logs WHERE logs.log = sessions.log)";
+    let named = first_number(conn, sql, params![tenant, id.to_string()])?;
+    let log = match named {
+        Some(log) => log,
+        None if is_buried => return Ok(Some(new_log(conn, tenant, &id.to_string())?)),
+        None => return Ok(None),
+    };
+    let sql = "INSERT INTO logs (log, tenant, session) VALUES (?, ?, ?)";
+    execute(conn, sql, params![log, tenant, id.to_string()])?;
+    Ok(Some(log))
+}
+
+/// The record of a session as its row has it, and the last event that was kept; `None` if there is none, or a damaged one.
+fn listed(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option<(Session, Option<i64>)>> {
+    let sql = "SELECT record, record_crc, kept FROM sessions WHERE log = ?";
+    let found = first(conn, sql, [log], |row| {
+        let kept = optional(row, 2)?;
+        Ok(record(row, 0, tenant, id)?.map(|session| (session, kept)))
+    })?;
+    Ok(found.flatten())
 }
 
 /// The record in a session's tombstone, and the last event that was kept.
@@ -109,7 +156,8 @@ pub(crate) fn missing(conn: &Connection) -> rusqlite::Result<()> {
 /// Makes all records anew, of one tenant or of all; a log that is damaged keeps the record that it has, and is named.
 pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
     let sql = "SELECT tenant, session FROM logs WHERE ?1 IS NULL OR tenant = ?1 \
-        UNION SELECT tenant, session FROM tombstones WHERE ?1 IS NULL OR tenant = ?1";
+        UNION SELECT tenant, session FROM tombstones WHERE ?1 IS NULL OR tenant = ?1 \
+        UNION SELECT tenant, id FROM sessions WHERE ?1 IS NULL OR tenant = ?1";
     let mut names = Vec::<(String, String)>::new();
     each(conn, sql, [only], |row| {
         names.push((row.get(0)?, row.get(1)?));
@@ -125,7 +173,7 @@ pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
             done.damaged.push(Damaged::new(object, "its id is damaged"));
             continue;
         };
-        match session(conn, &tenant.into(), id, false) {
+        match session(conn, &tenant.into(), id, true) {
             Ok(_) => done.sessions += 1,
             Err(Fault::Refused(error)) => done.damaged.push(Damaged::new(object, error.to_string())),
             Err(fault) => return Err(fault),
@@ -168,12 +216,8 @@ pub(crate) fn delete_damaged(
     let workspace = known.as_ref().map(|known| known.workspace).or(listed.flatten());
     let workspace = workspace.unwrap_or(WorkspaceId::DEFAULT);
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
-    let log = match number {
-        Some(log) => log,
-        None => {
-            execute(conn, "INSERT INTO logs (tenant, session) VALUES (?, ?)", params![&**tenant, name])?;
-            conn.last_insert_rowid()
-        }
+    let Some(log) = number.map_or_else(|| find_log(conn, tenant, id, true), |log| Ok(Some(log)))? else {
+        return Err(no_session(id).into());
     };
     let (record, kept) = (tombstone.to_json(), int(tombstone.head.get()));
     execute(

@@ -109,15 +109,21 @@ pub(crate) fn commit(
 
 /// Stores the record of a session that there never was, and returns the number of its log.
 fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&str>) -> rusqlite::Result<i64> {
-    execute(
-        conn,
-        "INSERT INTO logs (tenant, session) VALUES (?, ?)",
-        params![tenant, session.id.to_string()],
-    )?;
-    let log = conn.last_insert_rowid();
+    let log = new_log(conn, tenant, &session.id.to_string())?;
     insert_record(conn, tenant, log, session, holder)?;
     insert_labels(conn, tenant, log, session)?;
     Ok(log)
+}
+
+/// Gives a session's log a number that no row has, in whatever table: a number of which somebody deleted a part of the rows
+/// is not given again. Each of the tables is looked at by its own index.
+pub(crate) fn new_log(conn: &Connection, tenant: &str, session: &str) -> rusqlite::Result<i64> {
+    let sql = "INSERT INTO logs (log, tenant, session) VALUES (1 + max( \
+        ifnull((SELECT max(log) FROM logs), 0), ifnull((SELECT max(log) FROM sessions), 0), \
+        ifnull((SELECT max(log) FROM events), 0), ifnull((SELECT max(log) FROM labels), 0), \
+        ifnull((SELECT max(log) FROM beats), 0)), ?, ?)";
+    execute(conn, sql, params![tenant, session])?;
+    Ok(conn.last_insert_rowid())
 }
 
 /// A session is not made from one that is deleted.
@@ -163,22 +169,29 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let Stored { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
     let (log, tombstone) = (*log, session.tombstone());
-    let (id, record, keep) = (id.to_string(), tombstone.to_json(), int(purge.keep.get()));
+    let (id, keep) = (id.to_string(), int(purge.keep.get()));
     let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
-    // A second purge may keep less than the first, never more: what is gone is gone.
-    execute(
-        conn,
-        "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
-         ON CONFLICT (tenant, session) DO UPDATE \
-         SET kept = min(kept, excluded.kept), crc = excluded.crc, record = excluded.record",
-        params![tenant, id, keep, checksum(&[tenant, &id, &record]), record],
-    )?;
+    bury(conn, tenant, &tombstone, keep)?;
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";
     let kept = first_number(conn, sql, params![tenant, id])?;
     // The row of the record too, with its columns and labels.
     write_record(conn, tenant, log, &tombstone, kept)?;
     known.insert(key, Stored { log, session: tombstone });
     Ok(Purged::new(removed as u64))
+}
+
+/// Stores the tombstone of a session of which the events up to `kept` are left.
+pub(crate) fn bury(conn: &Connection, tenant: &str, tombstone: &Session, kept: i64) -> rusqlite::Result<()> {
+    let (id, record) = (tombstone.id.to_string(), tombstone.to_json());
+    // A second purge may keep less than the first, never more: what is gone is gone.
+    execute(
+        conn,
+        "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
+         ON CONFLICT (tenant, session) DO UPDATE \
+         SET kept = min(kept, excluded.kept), crc = excluded.crc, record = excluded.record",
+        params![tenant, id, kept, checksum(&[tenant, &id, &record]), record],
+    )
+    .map(drop)
 }
 
 /// Notes a sign of life of the holder of the lease `epoch`, where it still is the holder.

@@ -26,7 +26,7 @@ use crate::reading::Found;
 use crate::request::{Answer, Request};
 use crate::threads::Threads;
 use crate::writer::Sender;
-use crate::{backup, bindings, listing, place, reading, workspaces};
+use crate::{backup, bindings, check, listing, place, reading, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
 const LOOK: Duration = Duration::from_millis(25);
@@ -94,7 +94,8 @@ impl SqliteStore {
             .map_err(|error| place::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
         let open = OpenState::new(format!("the store {}", config.path.display()));
-        let (writer, files) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        let (writer, files, access) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        config.access = access;
         let readers = Readers::new(&config, files.clone(), open.clone());
         let (backups, ending) = (Threads::default(), Mutex::default());
         let shared = Arc::new(Shared { config, files, readers, writer, heads, open, backups, ending });
@@ -417,11 +418,12 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
-    /// SQLite's own check of the whole file, with all tenants: its structure, and that indexes fit their tables.
+    /// SQLite's own check of the whole file, with all tenants: its structure, and that indexes fit their tables. Also that the
+    /// schema is this library's, and that no row is gone which other rows name.
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "sqlite", outcome = Empty);
         let found = async {
-            match self.read_rows("check the file", reading::check).await {
+            match self.read_rows("check the file", check::file).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(vec![error.to_string()]),
                 found => found,
             }

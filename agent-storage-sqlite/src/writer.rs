@@ -6,21 +6,21 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use agent_core::{Error, OpenState, Result, WriteOutcome, planted};
+use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome, planted};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-use crate::config::SqliteConfig;
-use crate::error::{Fault, again, busy, failed_to_write, gone, is_busy, is_io};
+use crate::config::{Access, SqliteConfig};
+use crate::error::{Fault, again, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
 use crate::request::{Answer, Request, Task};
 use crate::rows::{execute, first_number};
-use crate::schema;
 use crate::sessions::Known;
 use crate::threads::Threads;
 use crate::wait::Wait;
+use crate::{place, schema};
 
 /// The most requests, and about the most bytes, of one transaction.
 const GROUP: usize = 256;
@@ -51,23 +51,23 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Opens the file and starts the thread that writes to it. Returns what was opened, too.
+    /// Opens the file and starts the thread that writes to it. Returns what was opened, too, and what may be done with it.
     pub(crate) async fn start(
-        config: SqliteConfig,
+        mut config: SqliteConfig,
         heads: Arc<Heads>,
         open: OpenState,
-    ) -> Result<(Self, Arc<Files>)> {
+    ) -> Result<(Self, Arc<Files>, Access)> {
         let (messages, received) = mpsc::channel();
         let (ready, opened) = oneshot::channel();
         let state = open.clone();
-        let run = move || match schema::open(&config) {
+        let run = move || match schema::open(&mut config) {
             Ok((conn, files)) => {
-                let files = Arc::new(files);
+                let (files, access) = (Arc::new(files), config.access);
                 let writer = Writer {
                     files: files.clone(),
                     heads,
                     holder: Holder::new(config.path.clone(), config.effects.clone()),
-                    conn: Some(conn),
+                    conn: (access == Access::Write).then_some(conn),
                     known: Known::new(),
                     version: None,
                     schema: None,
@@ -75,7 +75,7 @@ impl Sender {
                     transactions: 0,
                     open: state,
                 };
-                if ready.send(Ok(files)).is_ok() {
+                if ready.send(Ok((files, access))).is_ok() {
                     writer.run(&received);
                 }
             }
@@ -83,8 +83,8 @@ impl Sender {
         };
         let thread = Threads::default();
         thread.spawn("agent-sqlite-writer", "write with", run)?;
-        let files = opened.await.map_err(|_| gone())??;
-        Ok((Self { messages, thread, open }, files))
+        let (files, access) = opened.await.map_err(|_| gone())??;
+        Ok((Self { messages, thread, open }, files, access))
     }
 
     /// Has a request carried out, also where the caller is dropped meanwhile.
@@ -113,7 +113,7 @@ struct Writer {
     files: Arc<Files>,
     heads: Arc<Heads>,
     holder: Holder,
-    /// `None` after a failure that left in doubt what the connection is in the middle of.
+    /// `None` after a failure that left in doubt what the connection is in the middle of, and if the file may only be read.
     conn: Option<Connection>,
     /// The records that this thread wrote or read last, as they are in the file at `version`.
     known: Known,
@@ -173,6 +173,9 @@ impl Writer {
     /// there closes once more.
     fn close(mut self) {
         drop(self.conn.take());
+        if self.config.access != Access::Write {
+            return;
+        }
         let mut wait = Wait::new(Duration::from_secs(60), &self.config.effects);
         for _ in 0..CLOSING {
             // What lies there by now may be another file.
@@ -190,6 +193,13 @@ impl Writer {
 
     /// Carries out what waits, in one transaction where that succeeds, else each request in its own.
     fn group(&mut self, tasks: Vec<Task>) {
+        if self.config.access != Access::Write {
+            for task in tasks {
+                let refused = self.refused(&task.request);
+                self.answer(task, Err(refused));
+            }
+            return;
+        }
         if tasks.iter().any(|task| task.request.may_take_a_lease()) {
             self.holder.hold();
         }
@@ -312,6 +322,22 @@ impl Writer {
         }
         self.version = version;
         Ok(())
+    }
+
+    /// The answer where the file may only be read.
+    fn refused(&self, request: &Request) -> Error {
+        let path = &self.config.path;
+        if let Request::Mend(id) = request {
+            let what =
+                "is damaged or missing, and is made again from its log only where the file may be written to";
+            return corrupt(&format!("the record of session {id}"), what);
+        }
+        let why = place::read_only(path)
+            .unwrap_or_else(|| "it was read-only when it was opened: open it again".to_owned());
+        Error::new(
+            ErrorKind::Denied,
+            format!("cannot write to {}, which is read-only: {why}", path.display()),
+        )
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {

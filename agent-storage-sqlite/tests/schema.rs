@@ -11,7 +11,8 @@ use agent_core::{
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 
-const INDEXES: [&str; 8] = [
+const INDEXES: [&str; 9] = [
+    "sessions_by_id",
     "sessions_by_workspace",
     "sessions_by_state",
     "sessions_by_creator",
@@ -152,4 +153,61 @@ async fn a_dropped_table_is_named() {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{table}: {error}");
         assert!(error.to_string().contains(&format!("table {table}")), "{error}");
     }
+}
+
+/// What a neighbour adds to the tables: a trigger changes nothing that this library writes, and is named; so is an index
+/// that refuses rows, and a table that is not as it was made.
+#[tokio::test]
+async fn what_a_neighbour_adds_is_named_and_harmless() {
+    for (sql, name) in [
+        ("CREATE TRIGGER swallow BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END", "swallow"),
+        ("CREATE TRIGGER forget AFTER INSERT ON logs BEGIN DELETE FROM bindings; END", "forget"),
+        ("CREATE UNIQUE INDEX only_one ON events (seq, log)", "only_one"),
+        ("ALTER TABLE events ADD COLUMN mine TEXT", "events"),
+        ("DROP VIEW v_runs; CREATE VIEW v_runs AS SELECT 1", "v_runs"),
+    ] {
+        let site = Site::new();
+        let store = site.open().await;
+        let session = site.session(&store).await;
+        let device = "laptop".parse().unwrap();
+        store.bind(&device, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+        site.raw().execute_batch(sql).unwrap();
+        for store in [store, site.open().await] {
+            let now = SessionStore::load(&store, session.id).await.unwrap();
+            let now = site.say(&store, &now, "kept").await;
+            let page = store.read(now.id, ReadEvents::first(10)).await.unwrap();
+            assert_eq!(page.events.len() as u64, now.head.get(), "{sql}: acknowledged and not there");
+            site.session(&store).await;
+            assert!(store.resolve(&device).await.unwrap().is_some(), "{sql}: it did something");
+            let found = store.check().await.unwrap();
+            let named = found.iter().any(|it| it.reason.contains(name));
+            assert!(found.len() == 1 && named, "{sql}: {found:?}");
+        }
+    }
+    let site = Site::new();
+    let store = site.open().await;
+    // What does not touch the tables is a neighbour's own.
+    site.raw()
+        .execute_batch("CREATE TABLE theirs (a, b UNIQUE); CREATE INDEX mine ON sessions (title); ANALYZE")
+        .unwrap();
+    assert_eq!(store.check().await.unwrap(), []);
+}
+
+/// A file whose `user_version` somebody has set to 0 is refused by name, with what to do, and without the library's SQL.
+#[tokio::test]
+async fn a_version_set_to_zero_is_refused_by_name() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    store.close().await.unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 0").unwrap();
+    for create in [true, false] {
+        let error = site.config().with_create(create).open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+        let said = format!("{error} {:?}", std::error::Error::source(&error));
+        assert!(said.contains(site.path().to_str().unwrap()), "{said}");
+        assert!(said.contains("user_version = 1") && !said.contains("CREATE TABLE"), "{said}");
+    }
+    site.raw().execute_batch("PRAGMA user_version = 1").unwrap();
+    assert_eq!(SessionStore::load(&site.open().await, session.id).await.unwrap(), session);
 }

@@ -28,6 +28,8 @@
 
 mod stores;
 
+pub(crate) use stores::refuse_audit;
+
 use std::future::Future;
 use std::sync::Arc;
 

@@ -194,7 +194,7 @@ fn is_deletion(event: &Event) -> bool {
 }
 
 /// The audit is written by what is noted alone.
-fn refuse_audit(session: SessionId) -> Result<()> {
+pub(crate) fn refuse_audit(session: SessionId) -> Result<()> {
     if session == Shelf::Audit.id() {
         return Err(Error::new(
             ErrorKind::Denied,

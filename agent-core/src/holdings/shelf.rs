@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use uuid::Builder;
 
+use crate::audit::refuse_audit;
 use crate::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::WorkspaceArea;
@@ -172,6 +173,22 @@ impl Shelf {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Refuses what would make a shelf somebody's session, or end it, for which there is no way back: its id follows from what it
+    /// belongs to.
+    pub(crate) fn refuse(session: &Session, doing: &str) -> Result<()> {
+        let label = session.attributes.labels.get(Self::LABEL);
+        // Others may carry the label, too; no id of theirs is made of what they belong to.
+        let Some(label) = label.filter(|_| session.id.as_uuid().get_version_num() == 8) else {
+            return Ok(());
+        };
+        refuse_audit(session.id)?;
+        Err(Error::invalid(format!(
+            "session {} is the shelf {label} of workspace {}, where others keep what they share, and {doing}; delete what lies \
+             on it by its name, or the workspace",
+            session.id, session.workspace
+        )))
     }
 
     fn checked(&self, session: Session, label: &str) -> Result<Session> {

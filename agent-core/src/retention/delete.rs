@@ -6,6 +6,7 @@
 use tracing::{instrument, warn};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::holdings::Shelf;
 use crate::id::{SessionId, WorkspaceId};
 use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::page::PAGE_MAX;
@@ -33,6 +34,14 @@ pub struct Deletion {
     pub kept: Vec<Kept<SessionId>>,
 }
 
+/// Refuses to delete a shelf by itself. One that is deleted already stays that.
+pub(crate) fn refuse_shelf(session: &Session) -> Result<()> {
+    match session.status.state {
+        SessionState::Deleted => Ok(()),
+        _ => Shelf::refuse(session, "would be gone for good"),
+    }
+}
+
 impl WorkspaceManager {
     /// Deletes a session and returns its tombstone. Its id is not used again, a run that goes on in it is fenced off, and its
     /// events stay until it is [purged](Self::purge). A damaged session is deleted as well, with its damaged bytes kept until
@@ -40,11 +49,17 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Unsupported` if the session is damaged and its store cannot delete such a one.
+    /// `NotFound`; `InvalidInput` for a [shelf](Shelf), which goes with its workspace; `Unsupported` if the session is damaged
+    /// and its store cannot delete such a one.
     #[instrument(name = "delete_session", skip(self))]
     pub async fn delete_session(&self, id: SessionId) -> Result<Session> {
         let sessions = &*self.storage.sessions;
         let reason = Reason::UserDeleted;
+        match sessions.load(id).await {
+            // A shelf that cannot be read is of no use to anybody.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            session => refuse_shelf(&session?)?,
+        }
         match sessions.trigger(&self.effects, id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 warn!(session = %id, %error, "a damaged session is deleted");

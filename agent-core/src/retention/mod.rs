@@ -20,6 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use delete::Deletion;
+pub(crate) use delete::refuse_shelf;
 pub use gc::{GcPolicy, GcReport};
 pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
 pub use reset::Former;

@@ -5,6 +5,7 @@ use tracing::instrument;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::SessionId;
 use crate::manager::WorkspaceManager;
+use crate::retention::refuse_shelf;
 use crate::session::{Commit, Expect, Patch, Reason, Session, SessionState, SessionStoreExt, Trigger};
 
 /// What becomes of a session that another takes the place of.
@@ -27,13 +28,14 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Deleted` where the session was deleted; `Conflict` where it keeps changing meanwhile.
+    /// `NotFound`; `Deleted` where the session was deleted; `InvalidInput` for a shelf; `Conflict` where it keeps changing meanwhile.
     #[instrument(name = "reset", skip(self))]
     pub async fn reset(&self, id: SessionId, former: Former) -> Result<Session> {
         let old = self.storage.sessions.load(id).await?;
         if old.status.state == SessionState::Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
         }
+        refuse_shelf(&old)?;
         let mut workspace = self.load(old.workspace).await?;
         let was_main = workspace.main_session == id;
         if was_main {

@@ -251,3 +251,39 @@ async fn a31_a_deleted_main_session_is_replaced_by_one() {
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }
 }
+
+/// A13, A31: a shelf is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
+/// until its workspace goes. A session that only carries the label is a session as any other.
+#[tokio::test]
+async fn a_shelf_is_no_session_of_a_person() {
+    use agent_core::holdings::{Shelf, WorkspaceArea};
+    use agent_core::{Actor, Former, NewSession, Patch, SessionState, SessionStoreExt};
+    for (name, storage) in all_storages().await {
+        let (effects, manager) = (Effects::default(), manager(&storage));
+        let agent = agent(&storage, EchoProvider::new());
+        let main = agent.open(&device("laptop")).await.unwrap();
+        let workspace = main.snapshot().workspace;
+        let area = storage.area(&effects, workspace, WorkspaceArea::Memory);
+        area.put("a", b"kept", Actor::USER).await.unwrap();
+        let shelf = Shelf::area(workspace, WorkspaceArea::Memory).id();
+        for refused in [
+            manager.set_main_session(workspace, shelf).await.map(drop).unwrap_err(),
+            manager.delete_session(shelf).await.map(drop).unwrap_err(),
+            manager.reset(shelf, Former::Delete).await.map(drop).unwrap_err(),
+            agent.session(shelf).await.unwrap().delete().await.unwrap_err(),
+        ] {
+            assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+            assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");
+        }
+        assert_eq!(storage.workspaces.load(workspace).await.unwrap().main_session, main.id(), "{name}");
+        area.put("a", b"still", Actor::USER).await.unwrap();
+        let new = NewSession::new(effects.new_session_id(), workspace);
+        let new = new.with(&Patch::new().label(Shelf::LABEL, "of books"));
+        let own = storage.sessions.create(&effects, new).await.unwrap();
+        manager.delete_session(own.id).await.unwrap();
+        manager.delete(workspace).await.unwrap();
+        let gone = storage.sessions.load(shelf).await.unwrap();
+        assert_eq!(gone.status.state, SessionState::Deleted, "{name}");
+        manager.delete_session(shelf).await.unwrap();
+    }
+}

@@ -1,5 +1,7 @@
 -- The conditions of the partial indexes stand in the queries that use them, word for word, so that SQLite sees that they
 -- hold whatever is bound.
+-- By which a session is found whose row in `logs` somebody deleted.
+CREATE INDEX IF NOT EXISTS sessions_by_id ON sessions (tenant, id);
 CREATE INDEX IF NOT EXISTS sessions_by_workspace ON sessions (tenant, workspace, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_state ON sessions (tenant, state, last_active_at, id);
 CREATE INDEX IF NOT EXISTS sessions_by_creator ON sessions (tenant, creator, last_active_at, id);

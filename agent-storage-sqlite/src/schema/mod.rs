@@ -1,5 +1,7 @@
 //! The file's tables: how a connection is opened, what is checked before it is used, and the migrations.
 
+mod open;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
@@ -8,11 +10,9 @@ use agent_core::{Error, ErrorKind, Result, planted};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::config::{SqliteConfig, Sync};
-use crate::error::{corrupt, failed_to_write, is_busy};
-use crate::files::{self, Files};
+use crate::config::{Access, SqliteConfig, Sync};
+use crate::error::{Step, corrupt};
 use crate::rows::first_number;
-use crate::wait::Wait;
 use crate::{place, rebuild};
 
 /// `AGNT`: by this a file says whose it is.
@@ -33,12 +33,26 @@ const LOG_PAGES: u32 = 2048;
 /// How many statements a connection keeps prepared: more than there are, but for lists with all their filters.
 const STATEMENTS: usize = 128;
 
+pub(crate) use open::open;
+
 /// Opens a connection that reads.
 pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
-    let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let conn = attach(config)?;
     conn.busy_timeout(config.busy_timeout)?;
     conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = -{}", config.reader_cache_kib))?;
     Ok(conn)
+}
+
+/// Opens a connection as the file allows.
+pub(crate) fn attach(config: &SqliteConfig) -> rusqlite::Result<Connection> {
+    match config.access {
+        Access::Write => connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE),
+        Access::Read => connect(&config.path, OpenFlags::SQLITE_OPEN_READ_ONLY),
+        Access::Still => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+            connect(Path::new(&open::still_uri(&config.path)), flags)
+        }
+    }
 }
 
 /// Opens a connection that writes. It waits by itself for other processes, with jitter.
@@ -68,31 +82,10 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     // Plans do not depend on what is bound; else SQLite would prepare some statements anew for each new value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // The library has none. One that another program made could swallow what is acknowledged.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     conn.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")?;
     Ok(conn)
-}
-
-/// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers.
-pub(crate) fn open(config: &SqliteConfig) -> Result<(Connection, Files)> {
-    place::prepare(&config.path, config.create)?;
-    let mut wait = Wait::new(config.busy_timeout, &config.effects);
-    loop {
-        let before = files::id(&config.path)?;
-        match prepare(config) {
-            Ok(ready) => {
-                let conn = ready?;
-                match Files::note(&config.path, before) {
-                    // Replaced while it was opened: what is there now is opened.
-                    Err(_) if wait.pause() => {}
-                    noted => return noted.map(|files| (conn, files)),
-                }
-            }
-            Err(error) if is_busy(&error) && wait.pause() => {}
-            Err(error) => {
-                return Err(failed_to_write(&config.path, &format!("open {}", config.path.display()), error));
-            }
-        }
-    }
 }
 
 /// One attempt. The outer error is SQLite's, and worth another where it says that others are at work.
@@ -161,6 +154,15 @@ fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
         )));
     }
     match usize::try_from(version) {
+        Ok(0) if objects != 0 => Ok(Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} has schema 0, and tables of this library: another program has set its version; if that is all that \
+                 was changed, take it back with PRAGMA user_version = {}, else restore the file from a backup",
+                path.display(),
+                MIGRATIONS.len()
+            ),
+        ))),
         Ok(version) if version <= MIGRATIONS.len() => Ok(Ok(version)),
         _ => Ok(Err(Error::new(
             ErrorKind::Unsupported,
@@ -244,6 +246,50 @@ pub(crate) fn check_again(
         *seen = number("PRAGMA schema_version")?;
     }
     Ok(Ok(()))
+}
+
+/// What of a schema there is: type, name, table, and the statement that makes it.
+type Object = (String, String, String, String);
+
+fn objects(conn: &Connection) -> rusqlite::Result<Vec<Object>> {
+    let sql = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
+    let mut statement = conn.prepare(sql)?;
+    let objects = statement.query_map([], |row| row.try_into())?;
+    objects.collect()
+}
+
+/// What in the schema is not as this library makes it, and bears on what it stores.
+pub(crate) fn foreign(conn: &Connection) -> Step<Vec<String>> {
+    let model = Connection::open_in_memory()?;
+    for script in MIGRATIONS {
+        model.execute_batch(script)?;
+    }
+    make_derived(&model)?;
+    let (ours, there) = (objects(&model)?, objects(conn)?);
+    let mut found = Vec::new();
+    for object in &there {
+        let (kind, name, table, sql) = object;
+        let is_on_ours = ours.iter().any(|(_, ours, ..)| ours == table);
+        let is_unique =
+            || sql.split_whitespace().nth(1).is_some_and(|word| word.eq_ignore_ascii_case("UNIQUE"));
+        if ours.iter().any(|(_, ours, ..)| ours == name) {
+            if !ours.contains(object) {
+                found.push(format!(
+                    "the {kind} {name} is not as this library makes it; restore it from a backup"
+                ));
+            }
+        } else if is_on_ours && kind == "trigger" {
+            found.push(format!(
+                "another program has put the trigger {name} on {table}; this library does not run it, others that write \
+                 to the file do: remove it with DROP TRIGGER {name}"
+            ));
+        } else if is_on_ours && kind == "index" && is_unique() {
+            found.push(format!(
+                "another program has put the index {name} on {table}, which may refuse rows; remove it with DROP INDEX {name}"
+            ));
+        }
+    }
+    Ok(found)
 }
 
 fn make_derived(conn: &Connection) -> rusqlite::Result<()> {

@@ -9,9 +9,14 @@ mod configuration;
 mod damage;
 mod devices;
 mod general;
+mod inputs;
 mod moved;
 mod operations;
 mod outputs;
+#[cfg(unix)]
+mod read_only;
 mod sessions;
 mod site;
+#[cfg(unix)]
+mod small;
 mod workspaces;

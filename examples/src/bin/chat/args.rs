@@ -113,7 +113,7 @@ with AWS_ALLOW_HTTP=true for a server of your own.
 Exit codes:
   0         all went well
   1         something failed, or standard output took only a part (a full disk); standard error says what, and what to do
-  2         the command line is wrong, or lacks --yes
+  2         the command line is wrong, lacks --yes, or would copy a store into itself
   130, 143  ended by a signal
 and of the commands:
   3         what was named is not there, or was deleted; the store, too: only what writes makes one
@@ -121,7 +121,10 @@ and of the commands:
   5         something stored is damaged, or was not copied or made anew; the report names it
 
 A reader of standard output that has seen enough, as `head`, is no failure: nothing is said, and the code is that of the
-command.
+command. Standard output that is closed (>&-) counts as one that nobody reads.
+
+Files that are named, or come from a pipe, may have so many bytes at most: 1 MiB a configuration, 16 MiB what is put into an area,
+1 GiB the document of a session. Devices are not read.
 
 With --all-tenants and --json there is one line of JSON for each tenant, with its name in `tenant`."
 );

@@ -1,6 +1,7 @@
 //! A conversation that survives anything: the main job of the library, on its offline model.
 
 mod args;
+mod bounded;
 mod chat;
 mod command;
 mod input;
@@ -46,7 +47,8 @@ async fn run(mut args: Args) -> ExitCode {
     // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_writer(std::io::stderr)
+        .with_writer(|| screen::Visible(std::io::stderr()))
+        .with_ansi(false)
         .without_time()
         .with_target(false)
         .init();
@@ -54,10 +56,14 @@ async fn run(mut args: Args) -> ExitCode {
         return command::run(command, &args).await;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let code = match open::open(&args, terminal).await {
+    let opened = match command::check_config(&args) {
+        Ok(()) => open::open(&args, terminal).await.map_err(|error| open::told(&*error)),
+        Err(failure) => Err(failure.text().to_owned()),
+    };
+    let code = match opened {
         Ok(chat) => chat.run().await,
-        Err(error) => {
-            say(&open::told(&*error));
+        Err(why) => {
+            say(&why);
             1
         }
     };
@@ -66,14 +72,16 @@ async fn run(mut args: Args) -> ExitCode {
 
 /// Why it failed. Where standard error is gone there is nobody to tell.
 fn say(why: &str) {
-    let _ = writeln!(std::io::stderr(), "chat: {why}");
+    let _ = writeln!(std::io::stderr(), "chat: {}", screen::visible(why));
 }
 
 /// Says what is wrong with the command line; or the help, if that was asked for.
 fn told(error: &clap::Error) -> ExitCode {
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    if !error.use_stderr() {
-        stdout::note(printed);
+    if error.use_stderr() {
+        // It repeats what was typed. Where standard error is gone there is nobody to tell.
+        let _ = write!(std::io::stderr(), "{}", screen::visible(&error.render().to_string()));
+    } else {
+        stdout::note(error.print().and_then(|()| std::io::stdout().flush()));
     }
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
     ExitCode::from(stdout::exit_code(code, say))

@@ -47,8 +47,7 @@ impl Screen {
     /// A line that a command was asked for.
     pub(crate) fn line(&mut self, text: &str) {
         self.end_answer();
-        let text = if self.terminal { visible(text) } else { text.into() };
-        self.put(&format!("{text}\n"));
+        self.put(&format!("{}\n", visible(text)));
     }
 
     /// A line about what goes on.
@@ -58,7 +57,7 @@ impl Screen {
             self.put(&format!("{}\n", visible(text)));
         } else {
             // Where standard error is gone there is nobody to tell.
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(io::stderr(), "{}", visible(text));
         }
     }
 
@@ -75,21 +74,50 @@ impl Screen {
     }
 }
 
-/// The text, with what would steer the terminal made visible.
+/// Whether a character steers a terminal, or turns the order in which text is shown.
+fn steers(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (c.is_control() && c != '\n' && c != '\t')
+}
+
+/// The text, with what would steer the terminal, or turn the order in which text is shown, made visible.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    shown(text, |c| c.escape_unicode().collect())
+}
+
+/// The same for JSON, which stays the same JSON.
+pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
+    shown(text, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn shown(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     if !text.contains(steers) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if steers(c) {
-            out.extend(c.escape_debug());
+            out.push_str(&escape(c));
         } else {
             out.push(c);
         }
     }
     out.into()
+}
+
+/// Writes text made [visible].
+pub(crate) struct Visible<W>(pub(crate) W);
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(visible(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// An event as a line of the conversation; `None` for what is no part of it.

@@ -1,7 +1,7 @@
 //! From the options of the command line to the stores.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use agent_core::{Registry, Storage, StoreAddress, TenantId, Tenants};
@@ -111,6 +111,24 @@ impl Address {
         }
     }
 
+    /// Whether one of the two lies in the other, by whatever names.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Sqlite(one), Kind::Sqlite(other)) => real(one.path()) == real(other.path()),
+            (one, other) => {
+                let place = |kind: &Kind| match kind {
+                    Kind::Files(folder) => Some(real(folder)),
+                    Kind::Sqlite(config) => Some(real(config.path())),
+                    Kind::Other => None,
+                };
+                let (Some(a), Some(b)) = (place(one), place(other)) else { return false };
+                let holds =
+                    |kind: &Kind, a: &Path, b: &Path| matches!(kind, Kind::Files(_)) && b.starts_with(a);
+                holds(one, &a, &b) || holds(other, &b, &a)
+            }
+        }
+    }
+
     /// Opens it for all of its tenants, and makes it if it is not there.
     pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Tenants>> {
         self.address.open().await
@@ -141,4 +159,24 @@ pub(crate) fn config_file(args: &Args) -> Result<PathBuf, Box<dyn Error>> {
         _ => FsConfig::platform(FsConfig::DEFAULT_APP)?.root().to_owned(),
     };
     Ok(Path::new(&folder).join("config.toml"))
+}
+
+/// A path without links and dots, also of what is not there yet.
+fn real(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (mut there, mut rest) = (PathBuf::new(), false);
+    for part in absolute.components() {
+        match part {
+            // Of what is not there nothing can be a link.
+            Component::ParentDir => drop(there.pop()),
+            part => there.push(part),
+        }
+        if !rest {
+            match there.canonicalize() {
+                Ok(real) => there = real,
+                Err(_) => rest = true,
+            }
+        }
+    }
+    there
 }

@@ -1,6 +1,5 @@
 //! `chat area`: what all sessions of a workspace share, under names.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use agent_core::holdings::{WorkspaceArea, WorkspaceBlobs};
@@ -10,6 +9,7 @@ use serde_json::json;
 
 use super::output::put_bytes;
 use super::{Failure, Site};
+use crate::bounded::{BLOB_MAX, read};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
@@ -83,7 +83,7 @@ impl Command {
                 put_bytes(&bytes.ok_or_else(|| area.absent(&name))?);
             }
             Self::Put { area, name, file } => {
-                let bytes = read(&file)?;
+                let bytes = read(&file, BLOB_MAX)?;
                 let revision = area.of(site).put(&name, &bytes, Actor::USER).await?;
                 site.out.result(
                     &json!({"name": name, "revision": revision}),
@@ -108,7 +108,7 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
     for area in WorkspaceArea::ALL {
         let blobs = site.storage.area(&site.effects, workspace, area);
         for (name, file) in files(&folder.join(area.as_str()))? {
-            let bytes = read(&file)?;
+            let bytes = read(&file, BLOB_MAX)?;
             if blobs.get(&name).await? != Some(bytes.clone()) {
                 blobs.put(&name, &bytes, Actor::USER).await?;
             }
@@ -152,14 +152,4 @@ fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
     }
     found.sort();
     Ok(found)
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read = match file == Path::new("-") {
-        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(file).map(|read| bytes = read),
-    };
-    read.map_err(|error| Failure::of_file("read", file, &error))?;
-    Ok(bytes)
 }

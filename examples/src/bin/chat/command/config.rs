@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::output::line;
 use super::{Failure, Site};
+use crate::args::Args;
+use crate::bounded::{CONFIG_MAX, read_text};
 use crate::open::device;
 use crate::stores::config_file;
 
@@ -58,15 +60,20 @@ impl Command {
     }
 }
 
+/// The host's own layer.
+pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
+    let file = config_file(args)?;
+    let text = match fs::metadata(&file) {
+        Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
+        _ => read_text(&file, CONFIG_MAX)?,
+    };
+    let layers = ConfigLayers::new().global(&text);
+    Ok(layers.map_err(|error| error.about(format_args!("{}", file.display())))?)
+}
+
 /// The layers of a workspace, merged. A device that is bound to none has the host's and the environment's.
 async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
-    let file = config_file(site.args)?;
-    let global = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == IoKind::NotFound && site.args.config.is_none() => String::new(),
-        Err(error) => return Err(Failure::of_file("read", &file, &error)),
-    };
-    let mut layers = ConfigLayers::new().global(&global)?;
+    let mut layers = host(site.args)?;
     // Where its key goes is the host's to say.
     for key in ["providers.*.base_url", "providers.*.api_key"] {
         layers = layers.protect(key)?;

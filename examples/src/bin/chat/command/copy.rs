@@ -37,6 +37,14 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
+        if self.from.overlaps(&self.to) {
+            let text = format!(
+                "{} would be copied into itself: {} is it, or lies in it or around it; name another place",
+                self.from.shown(),
+                self.to.shown()
+            );
+            return Err(Failure::new(2, "invalid_input", text));
+        }
         // What is to be copied is there, before anything is made for it.
         let from = self.from.existing().await?;
         let wanted = AllTenants { all_tenants: self.all_tenants };

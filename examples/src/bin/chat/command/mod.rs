@@ -85,6 +85,10 @@ impl Failure {
         Self { code, kind, text: text.into() }
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// What was named is not there.
     pub(crate) fn absent(text: impl Into<String>) -> Self {
         Self::new(3, "not_found", text)
@@ -157,9 +161,17 @@ impl<'a> Site<'a> {
     }
 }
 
+/// Whether the configuration that is named can be read. Only `config show` shows it; all else refuses one that is no good.
+pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
+    args.config.as_ref().map_or(Ok(()), |_| config::host(args).map(drop))
+}
+
 /// Does what was asked, and says how it went.
 pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
+    // One that is shown says itself what is wrong with it; a pipe is read once.
+    let checked = if matches!(command, Command::Config(_)) { Ok(()) } else { check_config(args) };
     let done = match command {
+        _ if checked.is_err() => checked,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "chat", &mut script);

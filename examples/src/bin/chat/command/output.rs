@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::tenants::Chosen;
-use crate::screen::visible;
+use crate::screen::{visible, visible_json};
 use crate::stdout;
 
 /// Where results go.
@@ -107,9 +107,9 @@ impl Out {
     /// Why it failed.
     pub(crate) fn failure(&self, kind: &str, text: &str) {
         let said = if self.json {
-            json!({"error": {"kind": kind, "message": text}}).to_string()
+            visible_json(&json!({"error": {"kind": kind, "message": text}}).to_string()).into_owned()
         } else {
-            format!("chat: {text}")
+            format!("chat: {}", visible(text))
         };
         let _ = writeln!(io::stderr(), "{said}");
     }

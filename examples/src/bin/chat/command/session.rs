@@ -1,13 +1,13 @@
 //! `chat session`.
 
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Cursor, Damaged, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session, SessionId, SessionQuery,
-    SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
+    Cursor, Damaged, ErrorKind, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session, SessionId,
+    SessionQuery, SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::output::{damage, line, page_of, put, raw};
 use super::tenants::AllTenants;
 use super::{Failure, Site};
+use crate::bounded::{DOCUMENT_MAX, read_text};
 use crate::screen::spoken;
 use crate::slash::{SHOWN, minute};
 
@@ -150,7 +151,14 @@ impl Command {
             Self::Delete { id, purge } => {
                 site.manager.delete_session(id).await?;
                 let events = if purge { site.manager.purge(id).await?.events } else { 0 };
-                let text = format!("deleted session {id}, and removed {events} events");
+                let text = match events {
+                    _ if !purge => format!(
+                        "deleted session {id}; its events stay until it is purged (session delete {id} --purge)"
+                    ),
+                    0 => format!("deleted session {id}; it had no events left to remove"),
+                    1 => format!("deleted session {id}, and removed its one event"),
+                    events => format!("deleted session {id}, and removed its {events} events"),
+                };
                 site.out.result(&json!({"session": id, "purged_events": events}), &text);
                 Ok(())
             }
@@ -273,19 +281,36 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
 }
 
 async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_string(&mut text).map(drop)
-    } else {
-        std::fs::read_to_string(file).map(|read| text = read)
-    };
-    read.map_err(|error| Failure::of_file("read", file, &error))?;
+    let text = read_text(file, DOCUMENT_MAX)?;
     let (document, sessions) = (Manifest::parse(&text)?, &*site.storage.sessions);
     let session = match with_ancestors {
         true => document.import_with_ancestors(sessions).await?,
-        false => document.import(sessions).await?,
+        false => document.import(sessions).await.map_err(|error| {
+            let failure = Failure::from(error);
+            // The library names its call, this program its option.
+            Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
+        })?,
     };
-    site.out.result(&value(&session.to_json())?, &session.id.to_string());
+    let left = match site.storage.workspaces.load(session.workspace).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => Some("is not in this store"),
+        Err(error) if *error.kind() == ErrorKind::Deleted => Some("was deleted in this store"),
+        _ => None,
+    };
+    let mut whole = value(&session.to_json())?;
+    whole.insert("workspace_is_there", raw(&left.is_none()));
+    site.out.result(&whole, &session.id.to_string());
+    match left {
+        Some(what) if what.contains("deleted") => site.out.note(&format!(
+            "(its workspace {} {what}, so that `chat workspace gc` removes the session; import it elsewhere)",
+            session.workspace
+        )),
+        Some(what) => site.out.note(&format!(
+            "(its workspace {workspace} {what}, so that no device opens it and `chat verify` names it; from the store that \
+             it comes from, `chat copy FROM TO --workspace {workspace}` brings the workspace)",
+            workspace = session.workspace
+        )),
+        None => {}
+    }
     Ok(())
 }
 

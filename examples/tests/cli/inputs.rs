@@ -1,0 +1,105 @@
+//! Files that a command reads: no more of them than the limit, and none that is no file.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+use crate::site::{Ran, Site};
+
+/// The program under a limit of one GiB of memory, so that one that reads on and on ends.
+fn limited(site: &Site, args: &[&str], stdin: &str) -> Ran {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_chat")).args(args);
+    command.args(["--store", &site.address(), "--device", "laptop"]).env("HOME", site.path());
+    command.stdin(Stdio::from(File::open(stdin).unwrap()));
+    let output = command.output().unwrap();
+    let code = output.status.code().unwrap_or(-1);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code, out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// What has no end, or is larger than what is read of it may be, is refused with the limit, and takes no memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_more_is_read_than_the_limit() {
+    let site = Site::new("sqlite");
+    let (_, workspace) = site.say("hello");
+    let huge = site.path().join("huge");
+    File::create(&huge).unwrap().set_len(3 << 30).unwrap();
+    let huge = huge.to_str().unwrap();
+    let put = |file| ["area", "put", workspace.as_str(), "memory", "a", file];
+    let mut bad = Vec::new();
+    for file in ["/dev/zero", huge, "-"] {
+        for args in [
+            put(file).to_vec(),
+            vec!["session", "import", file],
+            vec!["config", "show", "--config", file],
+            vec!["workspace", "list", "--config", file],
+            vec!["--config", file],
+        ] {
+            // Standard input is no name of a configuration, and a document on it may be as large as the limit.
+            if file == "-" && args[0] != "area" {
+                continue;
+            }
+            // A conversation reads its lines from there.
+            let stdin = if file == "-" { "/dev/zero" } else { "/dev/null" };
+            let ran = limited(&site, &args, stdin);
+            let says = if file == "/dev/zero" { "is no file" } else { "at most" };
+            let names = if file == "-" { "standard input" } else { file };
+            if ran.code != 1 || !ran.err.contains(says) || !ran.err.contains(names) {
+                bad.push(format!("{args:?}: {ran:?}"));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+    fs::create_dir_all(site.path().join("old/memory")).unwrap();
+    File::create(site.path().join("old/memory/huge")).unwrap().set_len(3 << 30).unwrap();
+    let old = site.path().join("old");
+    let ran = limited(&site, &["area", "import", &workspace, old.to_str().unwrap()], "/dev/null");
+    assert!(ran.code == 1 && ran.err.contains("at most"), "{ran:?}");
+}
+
+/// A pipe is read as a file is.
+#[test]
+fn a_pipe_is_read_as_a_file_is() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("hello");
+    let (other, program) = (Site::new("files"), env!("CARGO_BIN_EXE_chat"));
+    let script = format!(
+        "{program} session export {main} --store '{here}' | {program} session import /dev/stdin --store '{there}' && \
+         printf kept | {program} area put {workspace} memory a - --store '{here}' && \
+         {program} config show --config <(echo 'provider = \"claude\"') --store '{here}'",
+        here = site.address(),
+        there = other.address(),
+    );
+    let ran: Ran =
+        Command::new("bash").arg("-c").arg(script).env("HOME", site.path()).output().unwrap().into();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains(&main) && ran.out.contains("claude"), "{ran:?}");
+    assert_eq!(site.ok(&["area", "get", &workspace, "memory", "a"]), "kept");
+}
+
+/// A configuration that is named and cannot be read is an error, of the conversation and of every command: with the path and
+/// the reason, and before anything is done.
+#[test]
+fn a_configuration_that_is_named_is_read() {
+    let site = Site::new("files");
+    let folder = site.path().to_str().unwrap().to_owned();
+    let (broken, missing) = (format!("{folder}/broken.toml"), format!("{folder}/nowhere.toml"));
+    fs::write(&broken, "provider = ").unwrap();
+    for (file, code, reason) in
+        [(&missing, 3, "No such file"), (&broken, 1, "no TOML"), (&folder, 1, "is no file")]
+    {
+        let ran = site.typed(&["--config", file], "hello\n");
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
+        assert!(ran.err.contains(file.as_str()) && ran.err.contains(reason), "{ran:?}");
+        assert!(!site.path().join("data").exists(), "nothing was done");
+        let create = ["workspace", "create", "--name", "a", "--config", file];
+        site.fails(&create, code, reason);
+        site.fails(&create, code, file);
+        assert!(!site.path().join("data").exists(), "nothing was done");
+    }
+    let sound = site.path().join("sound.toml");
+    fs::write(&sound, "provider = 'claude'").unwrap();
+    let ran = site.typed(&["--config", sound.to_str().unwrap()], "hello\n");
+    assert_eq!(ran.code, 0, "{ran:?}");
+}

@@ -1,0 +1,99 @@
+//! A store that may not be written to.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::site::{KINDS, Ran, Site};
+
+/// Somebody to whom nothing is writable that is not made so. The tests may run as root, to whom all is.
+const NOBODY: u32 = 65_534;
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn all(folder: &Path, folders: u32, files: u32) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            mode(&path, 0o755);
+            all(&path, folders, files);
+        } else if path.file_name().unwrap() != "chat" {
+            mode(&path, files);
+        }
+    }
+    mode(folder, folders);
+}
+
+fn as_nobody(site: &Site, args: &[&str], stdin: &str) -> Ran {
+    let mut command = Command::new(site.path().join("chat"));
+    command.args(args).args(["--store", &site.address(), "--device", "laptop"]).current_dir("/");
+    command.env("HOME", "/nonexistent").env_remove("XDG_DATA_HOME");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin.as_bytes());
+    child.wait_with_output().unwrap().into()
+}
+
+/// What only looks works on a store that may not be written to: a read-only folder, and read-only files. What writes fails,
+/// names the store, and says what to do.
+#[test]
+fn what_looks_works_on_a_read_only_store() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.say("hello");
+        let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(site.path().join("chat")).status();
+        assert!(copy.unwrap().success());
+        let note = site.path().join("note");
+        fs::write(&note, "a note").unwrap();
+        site.ok(&["area", "put", &workspace, "memory", "a", note.to_str().unwrap()]);
+        let elsewhere = tempfile::tempdir().unwrap();
+        mode(elsewhere.path(), 0o777);
+        let there = format!("sqlite:{}/copy.db", elsewhere.path().display());
+        let here = site.address();
+        for files in [0o644, 0o444] {
+            all(site.path(), 0o555, files);
+            for args in [
+                vec!["workspace", "list"],
+                vec!["workspace", "show", &workspace],
+                vec!["session", "list", "--all"],
+                vec!["session", "show", &main],
+                vec!["session", "export", &main],
+                vec!["area", "list", &workspace, "memory"],
+                vec!["area", "get", &workspace, "memory", "a"],
+                vec!["device", "list"],
+                vec!["config", "show"],
+                vec!["audit"],
+                vec!["verify"],
+                vec!["copy", &here, &there],
+            ] {
+                let ran = as_nobody(&site, &args, "");
+                assert_eq!(ran.code, 0, "{kind} {files:o}: {args:?}: {ran:?}");
+            }
+            for args in [
+                vec!["session", "pin", &main, "--why", "x"],
+                vec!["session", "fork", &main],
+                vec!["workspace", "create", "--name", "a"],
+                vec!["device", "bind", "phone", &workspace],
+                vec![],
+            ] {
+                let ran = as_nobody(&site, &args, "hello\n");
+                assert_eq!(ran.code, 1, "{kind} {files:o}: {args:?}: {ran:?}");
+                let said = ran.err.to_lowercase();
+                assert!(said.contains("data"), "{kind} {files:o}: {args:?}: {ran:?}");
+                let says = if kind == "sqlite" { "read-only" } else { "permission" };
+                assert!(said.contains(says), "{kind} {files:o}: {args:?}: {ran:?}");
+            }
+            let names = fs::read_dir(site.path()).unwrap().map(|it| it.unwrap().file_name());
+            let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            assert!(!names.iter().any(|name| name.ends_with("-wal")), "{names:?}");
+            all(site.path(), 0o755, 0o644);
+        }
+    }
+}
