@@ -44,6 +44,13 @@ impl Screen {
         }
     }
 
+    /// A line of the conversation: to a pipe as it is stored, as an answer is.
+    pub(crate) fn said(&mut self, text: &str) {
+        self.end_answer();
+        let text = if self.terminal { visible(text) } else { text.into() };
+        self.put(&format!("{text}\n"));
+    }
+
     /// A line that a command was asked for.
     pub(crate) fn line(&mut self, text: &str) {
         self.end_answer();

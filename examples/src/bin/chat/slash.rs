@@ -109,7 +109,7 @@ impl Chat {
             self.screen.line(&format!("({damage})"));
         }
         for line in page.events.iter().filter_map(spoken) {
-            self.screen.line(&line);
+            self.screen.said(&line);
         }
         if page.events.is_empty() {
             self.screen.line("(nothing was said yet)");
