@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::effects::Timestamp;
 use crate::error::{Error, Result};
-use crate::id::quoted;
+use crate::id::{WorkspaceId, quoted};
 
 /// The most items on a page; a larger wish is cut down to it.
 pub const PAGE_MAX: usize = 1000;
@@ -68,12 +68,21 @@ pub struct Damaged {
     pub reason: String,
     /// Where a copy of the damaged bytes was put, if they were moved.
     pub kept: Option<String>,
+    /// The workspace that it belongs to, if a list of that workspace alone does not name it.
+    pub workspace: Option<WorkspaceId>,
 }
 
 impl Damaged {
     /// Names what is damaged, and how.
     pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { object: object.into(), reason: reason.into(), kept: None }
+        Self { object: object.into(), reason: reason.into(), kept: None, workspace: None }
+    }
+
+    /// Says to which workspace it belongs, so that this is not taken for one that nobody needs.
+    #[must_use]
+    pub fn in_workspace(mut self, workspace: WorkspaceId) -> Self {
+        self.workspace = Some(workspace);
+        self
     }
 
     /// Says where the damaged bytes were put.

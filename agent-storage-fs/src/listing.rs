@@ -95,8 +95,7 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
 fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
     // What cannot be looked into is named where that is looked into.
     let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
-    let missing = place::all_missing(tenant, &there).into_iter();
-    Ok(missing.map(|(id, error)| Damaged::new(format!("session {id}"), error.to_string())).collect())
+    Ok(place::all_missing(tenant, &there))
 }
 
 /// What is wrong with where things are, and lists do not name: workspaces that are known and not there, and sessions that a

@@ -1,10 +1,11 @@
 //! Finds a session by its id alone: a derived file names its workspace, and where that is missing or wrong, the
 //! workspaces are looked through and the file is written anew.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agent_core::page::Damaged;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
 use crate::env::parent;
@@ -14,13 +15,17 @@ use crate::layout::id_of;
 use crate::tenant::Tenant;
 use crate::transcript;
 
-/// What the derived file of a session says: nothing if there is none, or it is no file.
+/// What the derived file of a session says: nothing if there is none.
 ///
 /// Written after the session's folder was made durable, and no folder of a session is ever removed: who finds the one and
 /// not the other knows that a person moved it.
-fn pointer(tenant: &Tenant, id: SessionId) -> Option<Pointer> {
-    let text = tenant.env.read_text(&tenant.layout.pointer(id)).ok()??;
-    Some(Pointer { workspace: text.trim_end().parse().ok() })
+fn pointer(tenant: &Tenant, id: SessionId) -> Result<Option<Pointer>> {
+    match tenant.env.read_text(&tenant.layout.pointer(id)) {
+        Ok(text) => Ok(text.map(|text| Pointer { workspace: text.trim_end().parse().ok() })),
+        // Whatever else has that name, a session had it first.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(Some(Pointer { workspace: None })),
+        Err(error) => Err(error),
+    }
 }
 
 struct Pointer {
@@ -40,7 +45,7 @@ pub(crate) enum Place {
 
 pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
     let known = pointer(tenant, id);
-    if let Some(workspace) = known.as_ref().and_then(|pointer| pointer.workspace) {
+    if let Ok(Some(Pointer { workspace: Some(workspace) })) = known {
         let folder = tenant.layout.session(workspace, id);
         if is_folder(tenant, &folder)? {
             return Ok(Place::At(folder, true));
@@ -51,7 +56,8 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
         (None, Some(refused)) => return Err(refused),
         (None, None) => {}
     }
-    let known = match known {
+    // Who cannot ask does not know that there was none.
+    let known = match known? {
         Some(pointer) => Some(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)),
         // A main session has left its transcript, also if the derived file was removed.
         None => workspaces(tenant)?.find(|workspace| transcript::session_of(tenant, *workspace) == Some(id)),
@@ -75,7 +81,7 @@ pub(crate) fn find_to_write(tenant: &Tenant, id: SessionId) -> Result<Option<(Pa
 
 /// The same for a session that is about to be made: looks through no workspace if the derived file is not there.
 pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
-    if pointer(tenant, id).is_some() { find_to_write(tenant, id) } else { Ok(None) }
+    if pointer(tenant, id)?.is_some() { find_to_write(tenant, id) } else { Ok(None) }
 }
 
 /// Looks through all workspaces that can be looked into.
@@ -106,26 +112,38 @@ fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error
     Ok((None, refused))
 }
 
-/// The sessions that derived files know and that are not there, but those in `there`; for reports.
-pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<(SessionId, Error)> {
-    let mut known = BTreeMap::new();
+/// The sessions that derived files know and that are not there, but those in `there`; for reports. What cannot be looked
+/// into is named, too.
+pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Damaged> {
+    let mut damaged = Vec::new();
+    let mut names = |folder: &Path| {
+        tenant.env.list(folder).unwrap_or_else(|error| {
+            damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            Vec::new()
+        })
+    };
     let index = tenant.layout.pointers();
-    for (digits, _) in tenant.env.io.list(&index).unwrap_or_default() {
-        let names = tenant.env.io.list(&index.join(digits)).unwrap_or_default();
-        for id in names.iter().filter_map(|(name, _)| id_of::<SessionId>(name)) {
-            if !there.contains(&id) {
-                // It may have been made since.
-                known.extend(find(tenant, id).err().map(|error| (id, error)));
+    let mut known = BTreeSet::new();
+    for (digits, _) in names(&index) {
+        known.extend(names(&index.join(digits)).iter().filter_map(|(name, _)| id_of::<SessionId>(name)));
+    }
+    let all = workspaces(tenant).into_iter().flatten();
+    known.extend(all.filter_map(|workspace| transcript::session_of(tenant, workspace)));
+    for id in known.into_iter().filter(|id| !there.contains(id)) {
+        let object = format!("session {id}");
+        match locate(tenant, id) {
+            Ok(Place::Missing(workspace)) => {
+                let error = missing(&tenant.layout.session(workspace, id), id);
+                damaged.push(Damaged::new(object, error.to_string()).in_workspace(workspace));
             }
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                damaged.push(Damaged::new(object, error.to_string()));
+            }
+            // It may have been made since.
+            _ => {}
         }
     }
-    for workspace in workspaces(tenant).into_iter().flatten() {
-        if let Some(id) = transcript::session_of(tenant, workspace).filter(|id| !there.contains(id)) {
-            known.extend(find(tenant, id).err().map(|error| (id, error)));
-        }
-    }
-    known.retain(|_, error| *error.kind() == ErrorKind::Corrupt);
-    known.into_iter().collect()
+    damaged
 }
 
 fn workspaces(tenant: &Tenant) -> Result<impl Iterator<Item = WorkspaceId>> {

@@ -217,3 +217,23 @@ async fn a_moved_workspace_is_damage_and_not_begun_anew() {
     assert_eq!(*error.kind(), ErrorKind::Deleted, "{error}");
     assert_ne!(manager().await.resolve(&device).await.unwrap().workspace.id, made.id);
 }
+
+/// A30: whatever stands in place of what the index says of a session, it says that there was one.
+#[tokio::test]
+async fn an_odd_index_entry_is_one_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, aside) = (folder.path().join("root"), folder.path().join("aside"));
+    let store = hasty(&root).await;
+    let session = talk(&store, &Effects::default()).await;
+    drop(store);
+    let name = session.id.to_string();
+    let mut folders =
+        fs::read_dir(root.join("index/sessions")).unwrap().map(|it| it.unwrap().path().join(&name));
+    let entry = folders.find(|path| path.exists()).unwrap();
+    fs::remove_file(&entry).unwrap();
+    fs::create_dir(&entry).unwrap();
+    fs::rename(folder_of(&root, session.id), &aside).unwrap();
+    is_named(&root, &session).await;
+    fs::rename(&aside, folder_of(&root, session.id)).unwrap();
+    assert_eq!(texts(&hasty(&root).await, session.id).await, ["hello"]);
+}

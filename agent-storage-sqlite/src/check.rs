@@ -2,8 +2,8 @@
 
 use rusqlite::Connection;
 
-use crate::error::Step;
-use crate::rows::{each, text};
+use crate::error::{Step, corrupt};
+use crate::rows::{each, first_number, text};
 use crate::schema;
 
 /// The most things that each look names.
@@ -63,4 +63,17 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Fails if there are logs without a row in `sessions`, or such rows without a log: lists do not show them.
+pub(crate) fn rows_are_whole(conn: &Connection) -> Step<()> {
+    let sql = "SELECT (SELECT count(*) FROM logs) - (SELECT count(*) FROM sessions)";
+    match first_number(conn, sql, [])? {
+        Some(0) => Ok(()),
+        _ => {
+            let what =
+                "do not tell of the same sessions, so that a fork may not be found; run verify, and rebuild";
+            Err(corrupt("the tables logs and sessions", what).into())
+        }
+    }
 }

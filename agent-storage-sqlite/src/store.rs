@@ -389,6 +389,8 @@ impl SessionStore for SqliteStore {
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "sqlite", session = %purge.session, outcome = Empty);
         let work = async {
+            // A fork without its row would not be found, and lose what it reads.
+            self.read_rows("look for missing rows", check::rows_are_whole).await?;
             let purge = purge.sparing_forks(self).await?;
             match self.ask(Request::Purge(purge)).await? {
                 Answer::Purged(purged) => Ok(purged),

@@ -5,10 +5,11 @@
 mod support;
 
 use agent_core::{
-    BindingStore, ErrorKind, Expect, NewEvent, NewSession, Patch, Session, SessionStore, SessionStoreExt,
-    Storage, Verification, Workspace, WorkspaceManager, WorkspaceStore,
+    BindingStore, ErrorKind, Expect, NewEvent, NewSession, Patch, Seq, Session, SessionStore,
+    SessionStoreExt, Storage, Verification, Workspace, WorkspaceManager, WorkspaceStore,
 };
 use agent_storage_sqlite::SqliteStore;
+use futures::TryStreamExt;
 use support::Site;
 
 const TABLES: [&str; 8] =
@@ -183,4 +184,23 @@ async fn a_purged_session_does_not_come_back() {
     store.rebuild().await.unwrap();
     assert_eq!(SessionStore::load(&store, stocked.purged.id).await.unwrap(), stocked.purged);
     assert!(verified(&store).await.is_sound());
+}
+
+/// R13: a fork whose row somebody deleted is found by no list, and a purge takes nothing of what it may read.
+#[tokio::test]
+async fn a_purge_waits_for_forks_without_a_row() {
+    let Stocked { site, first, .. } = Stocked::new().await;
+    let store = site.open().await;
+    let fork = store.fork(&site.effects, first.id, None).await.unwrap();
+    let before: Vec<_> = store.events(fork.id, Seq::ZERO).try_collect().await.unwrap();
+    site.raw().execute("DELETE FROM sessions WHERE id = ?", [fork.id.to_string()]).unwrap();
+    let manager = WorkspaceManager::new(Storage::from(store.clone()), site.effects.clone());
+    manager.delete_session(first.id).await.unwrap();
+    let refused = manager.purge(first.id).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
+    assert!(refused.to_string().contains("rebuild"), "{refused}");
+    store.rebuild().await.unwrap();
+    manager.purge(first.id).await.unwrap();
+    let after: Vec<_> = store.events(fork.id, Seq::ZERO).try_collect().await.unwrap();
+    assert_eq!(after, before);
 }

@@ -110,6 +110,7 @@ impl WorkspaceManager {
     pub async fn gc(&self, policy: GcPolicy) -> Result<GcReport> {
         let mut report = GcReport::default();
         let cutoff = before(self.effects.now(), policy.older_than);
+        let lost = self.lost().await?;
         let mut old = Vec::new();
         let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
         while let Some(query) = next {
@@ -119,6 +120,8 @@ impl WorkspaceManager {
                 let id = workspace.id;
                 if workspace.status == WorkspaceStatus::Deleting {
                     self.finish(&workspace, policy.dry_run, &mut report).await?;
+                } else if let Some(damage) = lost.get(&id).filter(|_| workspace.last_accessed < cutoff) {
+                    report.kept.push(Kept::new(id, Protection::Damaged(damage.clone())));
                 } else if workspace.last_accessed < cutoff {
                     match self.judge(workspace, cutoff).await? {
                         Judged::Young => {}
@@ -141,6 +144,15 @@ impl WorkspaceManager {
         }
         self.collect_orphans(policy.dry_run, &mut report).await?;
         Ok(report)
+    }
+
+    /// The workspaces of which the list of all sessions names damage that theirs does not: a session that a person moved
+    /// away may be pinned, or come back.
+    async fn lost(&self) -> Result<HashMap<WorkspaceId, String>> {
+        let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
+        let page = self.storage.sessions.list(SessionQuery::new().states(alive).limit(1)).await?;
+        let lost = page.damaged.into_iter();
+        Ok(lost.filter_map(|damage| Some((damage.workspace?, damage.to_string()))).collect())
     }
 
     /// Looks whether a workspace that was not accessed for long may go.

@@ -137,12 +137,12 @@ impl Manifest {
     ///
     /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
     /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
-    /// there, and had something left to do: import its own document first; `Corrupt` if its ancestors cannot be what the
+    /// there, and had something left to do, or is not in the document either: import its own document first; `Corrupt` if its ancestors cannot be what the
     /// document says; `InvalidInput` for an event that no log has; `LimitExceeded` for a commit that is larger than any
     /// that is stored; `Unsupported` for what only a newer version of this library understands.
     ///
-    /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted`, `NotFound` if its parent was deleted there, or is
-    /// not there and nothing was left of it when the document was made; those of [`SessionStoreExt::settle`].
+    /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted` if its parent was deleted there; those of
+    /// [`SessionStoreExt::settle`].
     pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
         self.import_to(store, false).await
     }
@@ -248,8 +248,17 @@ impl Manifest {
                 Some(parent) => is_made_from(record, parent),
                 None => match find(store, parent).await? {
                     Some(parent) => is_made_from(record, &parent),
-                    // The store says so when the session is to be made.
-                    None => true,
+                    None if find(store, record.id).await?.is_some() => true,
+                    None => {
+                        return Err(Error::new(
+                            ErrorKind::NotFound,
+                            format!(
+                                "session {} was made from {parent}, which is neither in the document nor in this \
+                                 store; import that session first",
+                                record.id
+                            ),
+                        ));
+                    }
                 },
             };
             if !fits {

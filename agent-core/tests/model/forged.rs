@@ -105,6 +105,9 @@ async fn forged_numbers_are_refused_whole() {
         ("more events in its commit", &own, |d| last(d)["of"] = (1_u32 << 31).into()),
         ("an unknown trigger", &own, |d| last(d)["transition"]["trigger"] = "ascend".into()),
         ("an unknown state", &own, |d| last(d)["transition"]["to"] = "floating".into()),
+        ("an ancestor under another id", &of_fork, |d| {
+            d["ancestors"][0]["session"] = "019c60d9-9c41-715c-8289-ec2d0a9167ed".into();
+        }),
         ("another point of the fork", &of_fork, |d| created(d)["origin"]["at"] = 3.into()),
     ];
     for (what, document, change) in changes {
@@ -117,6 +120,7 @@ async fn forged_numbers_are_refused_whole() {
         };
         let named =
             [ErrorKind::Corrupt, ErrorKind::InvalidInput, ErrorKind::LimitExceeded, ErrorKind::Unsupported];
+        let named = [&named[..], &[ErrorKind::NotFound]].concat();
         assert!(named.contains(refused.kind()), "{what}: {refused}");
         let text = refused.to_string();
         assert!([session.id, fork.id].iter().any(|id| text.contains(&id.to_string())), "{what}: {text}");

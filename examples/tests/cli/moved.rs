@@ -141,3 +141,19 @@ fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
     let refused = site.run(&["session", "export", &main, "--output", &path("there"), "--json"]);
     assert!(refused.err.contains(&json!("exists").to_string()), "{refused:?}");
 }
+
+/// A08, N16: a workspace of which a session was moved away is not collected: the session may be pinned, and come back.
+#[test]
+fn a_session_that_is_missing_keeps_its_workspace() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("first");
+    site.ok(&["session", "pin", &main, "--why", "keep"]);
+    let (own, aside) = (sessions(&site, &workspace).join(&main), site.path().join("aside"));
+    fs::rename(&own, &aside).unwrap();
+    let done = site.run(&["workspace", "gc", "--max-age", "0", "--yes"]);
+    assert!(done.out.contains("damage"), "{done:?}");
+    fs::rename(&aside, &own).unwrap();
+    site.ok(&["verify"]);
+    let (again, there) = site.say("second");
+    assert_eq!((again, there), (main, workspace));
+}

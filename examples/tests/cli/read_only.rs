@@ -97,3 +97,38 @@ fn what_looks_works_on_a_read_only_store() {
         }
     }
 }
+
+/// A30, X01: where the index cannot be asked, nobody knows that there was no such session: nothing is begun anew.
+#[test]
+fn an_index_that_cannot_be_read_begins_nothing_anew() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("hello");
+    let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(site.path().join("chat")).status();
+    assert!(copy.unwrap().success());
+    mode(site.path(), 0o755);
+    if rustix::process::geteuid().is_root() {
+        let owner = format!("{NOBODY}:{NOBODY}");
+        assert!(
+            Command::new("chown")
+                .arg("-R")
+                .arg(owner)
+                .arg(site.path().join("data"))
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    let here = site.path().join("data/workspaces").join(&workspace);
+    fs::rename(here.join("sessions").join(&main), site.path().join("aside")).unwrap();
+    drop(fs::remove_file(here.join("session.md")));
+    let index = site.path().join("data/index");
+    for closed in [index.join("sessions"), index] {
+        mode(&closed, 0o000);
+        let said = as_nobody(&site, &[], "again\n");
+        let seen = as_nobody(&site, &["verify"], "");
+        mode(&closed, 0o700);
+        assert_eq!(said.code, 1, "{}: {said:?}", closed.display());
+        assert_eq!(seen.code, 5, "{}: {seen:?}", closed.display());
+        assert!(!here.join("sessions").join(&main).exists(), "{}", closed.display());
+    }
+}
