@@ -57,12 +57,15 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
         (None, None) => {}
     }
     // Who cannot ask does not know that there was none.
-    let known = match known? {
-        Some(pointer) => Some(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)),
-        // A main session has left its transcript, also if the derived file was removed.
-        None => workspaces(tenant)?.find(|workspace| transcript::session_of(tenant, *workspace) == Some(id)),
-    };
-    Ok(known.map_or(Place::Nowhere, Place::Missing))
+    if let Some(pointer) = known? {
+        return Ok(Place::Missing(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)));
+    }
+    // A main session has left its transcript, also if the derived file was removed.
+    let told = workspaces(tenant)?.find(|workspace| transcript::session_of(tenant, *workspace) == Some(id));
+    let Some(workspace) = told else { return Ok(Place::Nowhere) };
+    // Somebody may have made it since it was looked for.
+    let (found, _) = look(tenant, id)?;
+    Ok(found.map_or(Place::Missing(workspace), |folder| Place::At(folder, false)))
 }
 
 /// The session's folder, where there is one.

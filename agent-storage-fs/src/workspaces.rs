@@ -55,8 +55,10 @@ fn not_found(tenant: &Tenant, id: WorkspaceId) -> Error {
 
 /// Before a workspace that is not there is said to be absent, or is made: fails if it was there.
 fn check_known(tenant: &Tenant, id: WorkspaceId) -> Result<()> {
-    if place::knows_workspace(tenant, id) {
-        return Err(missing_workspace(&tenant.layout.workspace(id).join(layout::RECORD), id));
+    let folder = tenant.layout.workspace(id);
+    // Somebody may have made it since it was looked for.
+    if place::knows_workspace(tenant, id) && matches!(find(tenant, &folder, id)?, Found::Nothing) {
+        return Err(missing_workspace(&folder.join(layout::RECORD), id));
     }
     Ok(())
 }
