@@ -5,6 +5,8 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::holdings::Shelf;
 use agent_core::{
@@ -13,7 +15,7 @@ use agent_core::{
     Trigger, Verification, Workspace, WorkspaceId, WorkspaceManager, WorkspaceStore,
 };
 use agent_storage_fs::{FsConfig, FsStore};
-use support::{folder_of, hasty, say, session, texts};
+use support::{Spy, folder_of, hasty, say, session, texts};
 
 async fn verified(store: &FsStore) -> Verification {
     Storage::from(store.clone()).verify(|_| {}).await.unwrap()
@@ -236,4 +238,48 @@ async fn an_odd_index_entry_is_one_all_the_same() {
     is_named(&root, &session).await;
     fs::rename(&aside, folder_of(&root, session.id)).unwrap();
     assert_eq!(texts(&hasty(&root).await, session.id).await, ["hello"]);
+}
+
+/// A03, X03: a workspace that another process makes at whatever step of a call is there or not there yet, and never missing.
+#[tokio::test]
+async fn what_is_made_meanwhile_is_not_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, spy, effects) = (folder.path().join("root"), Spy::new(), Effects::default());
+    let store = FsConfig::new(&root).with_io(Arc::new(spy.clone())).open().await.unwrap();
+    let other = hasty(&root).await;
+    for at in 0..40 {
+        for is_put in [true, false] {
+            let id = effects.new_workspace_id();
+            let record = Workspace::new(id, "home", effects.new_session_id(), effects.now());
+            let theirs = (other.clone(), record.clone());
+            spy.fail(move |number, _| {
+                if number == at {
+                    let (other, record) = theirs.clone();
+                    let made = std::thread::spawn(move || {
+                        let runtime =
+                            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                        // Who holds the lock of its folder waits for this.
+                        let put = async {
+                            tokio::time::timeout(
+                                Duration::from_millis(100),
+                                other.put(record, Expect::Absent),
+                            )
+                            .await
+                        };
+                        drop(runtime.block_on(put));
+                    });
+                    made.join().unwrap();
+                }
+                None
+            });
+            let refused = match is_put {
+                true => store.put(record, Expect::Absent).await.err(),
+                false => WorkspaceStore::load(&store, id).await.err(),
+            };
+            spy.heal();
+            let fits =
+                |error: &Error| matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::NotFound);
+            assert!(refused.as_ref().is_none_or(fits), "call {at}, put: {is_put}: {refused:?}");
+        }
+    }
 }
