@@ -382,8 +382,8 @@ async fn a08_x03_a_workspace_that_comes_into_use_during_gc_stays() {
     for site in sites().await {
         let (mut round, mut spared) = (0, 0);
         for rename in [false, true] {
-            // A new name alone is no access: before gc has looked, it protects nothing.
-            for at in 1 + usize::from(rename).. {
+            // A new name alone is no access: before gc has looked at workspaces, its second call, it protects nothing.
+            for at in 1 + 2 * usize::from(rename).. {
                 round += 1;
                 let (storage, clock) = (site.fresh(round), Hands::new());
                 let old = small_world(&storage, &clock, "old").await;
