@@ -45,15 +45,17 @@ pub(crate) const AREAS: [&str; 3] = ["mcp", "skills", "memory"];
 pub(crate) struct Layout {
     root: PathBuf,
     tenant: TenantId,
+    seed: u32,
 }
 
 impl Layout {
     /// The tenant `default` is the root itself; others lie below.
     pub(crate) fn new(root: &Path, tenant: &TenantId) -> Self {
-        if *tenant == TenantId::default() {
-            return Self { root: root.to_owned(), tenant: tenant.clone() };
-        }
-        Self { root: Self::tenants(root).join(tenant.as_str()), tenant: tenant.clone() }
+        let root = match *tenant == TenantId::default() {
+            true => root.to_owned(),
+            false => Self::tenants(root).join(tenant.as_str()),
+        };
+        Self { root, tenant: tenant.clone(), seed: Owner::seed(tenant) }
     }
 
     pub(crate) fn tenants(root: &Path) -> PathBuf {
@@ -70,7 +72,7 @@ impl Layout {
 
     /// Whose a session's lines are.
     pub(crate) fn owner(&self, id: SessionId) -> Owner {
-        Owner::new(&self.tenant, id)
+        Owner::new(self.seed, id)
     }
 
     pub(crate) fn config(&self) -> PathBuf {

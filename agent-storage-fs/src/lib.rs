@@ -31,7 +31,7 @@
 //! <root>/workspaces/<id>/sessions/<sid>/
 //!     events.jsonl                                the truth: one event a line, a checksum in each
 //!     session.json                                the record up to a stated offset; a cache
-//! <root>/index/                                   derived; can be deleted at any time, and knows what was moved away
+//! <root>/index/                                   derived; `rebuild` makes it anew, without what was moved away
 //! <root>/tenants/<tenant>/                        the same again for every other tenant
 //! ```
 //!
@@ -57,7 +57,8 @@
 //!
 //! Binding a device rewrites `bindings.toml`, and every answer reads it. A list looks at the length of each session's
 //! log, a list of workspaces reads each record. Creating a session, or looking for one that is not there, looks
-//! into each workspace's folder. A purge lists the index of all sessions, to find those that a person moved away.
+//! into each workspace's folder. A purge, a list by parent and a list of all sessions read the 256 folders of the index,
+//! to name the sessions that a person moved away.
 //!
 //! # Platforms
 //!

@@ -27,8 +27,15 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(tenant: &TenantId, id: SessionId) -> Self {
-        Self { id, seed: crc32c::crc32c(format!("{tenant}/{id}").as_bytes()) }
+    /// Where the checksums of all owners of a tenant begin.
+    pub(crate) fn seed(tenant: &TenantId) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(tenant.as_str().as_bytes()), b"/")
+    }
+
+    pub(crate) fn new(tenant_seed: u32, id: SessionId) -> Self {
+        let mut text = uuid::Uuid::encode_buffer();
+        let text = id.as_uuid().hyphenated().encode_lower(&mut text);
+        Self { id, seed: crc32c::crc32c_append(tenant_seed, text.as_bytes()) }
     }
 
     /// For a look at lines that are not believed.
@@ -291,7 +298,7 @@ mod tests {
     }
 
     fn owner() -> Owner {
-        Owner::new(&TenantId::default(), "019c60d9-9c46-853c-b6d7-6cec99e07585".parse().unwrap())
+        Owner::new(Owner::seed(&TenantId::default()), "019c60d9-9c46-853c-b6d7-6cec99e07585".parse().unwrap())
     }
 
     type Found = (u64, u64, Vec<u8>, bool);
@@ -446,10 +453,10 @@ mod tests {
         }
         let id = owner().id;
         let neighbour = Owner::new(
-            &TenantId::default(),
+            Owner::seed(&TenantId::default()),
             SessionId::from_uuid(uuid::Uuid::from_u128(id.as_uuid().as_u128() ^ 1)),
         );
-        for other in [neighbour, Owner::new(&"acme".parse().unwrap(), id)] {
+        for other in [neighbour, Owner::new(Owner::seed(&"acme".parse().unwrap()), id)] {
             assert_eq!(unframe(other, &line), None, "{other:?}");
         }
     }

@@ -195,15 +195,15 @@ fn note(tenant: &Tenant, path: &Path, text: &str) {
 
 /// Makes a folder and those above it, durable or not.
 pub(crate) fn make_folders(tenant: &Tenant, path: &Path) -> io::Result<()> {
-    match tenant.env.io.create_dir(path) {
+    let mut made = tenant.env.io.create_dir(path);
+    if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && path != tenant.layout.root()
+    {
+        make_folders(tenant, parent(path))?;
+        made = tenant.env.io.create_dir(path);
+    }
+    match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path != tenant.layout.root() => {
-            make_folders(tenant, parent(path))?;
-            // Somebody else may come between.
-            tenant.env.io.create_dir(path).or_else(|error| {
-                if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
-            })
-        }
-        other => other,
+        made => made,
     }
 }

@@ -69,6 +69,8 @@ impl Site {
         }
         let address = self.address();
         command.args(args).args(["--store", &address, "--device", "laptop"]).stdin(Stdio::null());
+        // Whatever a test writes to a relative path stays in its folder.
+        command.current_dir(self.path());
         // Where the user's own data would be.
         command.env("HOME", self.path()).env_remove("XDG_DATA_HOME");
         command
