@@ -53,6 +53,7 @@ mod files;
 mod heads;
 mod holder;
 mod listing;
+mod log;
 mod place;
 mod readers;
 mod reading;

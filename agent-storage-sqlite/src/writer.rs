@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome, planted};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::config::{Access, SqliteConfig};
@@ -182,8 +182,9 @@ impl Writer {
             if self.files.check_database().is_err() || !self.files.log().exists() || !wait.pause() {
                 break;
             }
-            let again = schema::connect(&self.config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)
-                .and_then(|conn| first_number(&conn, "PRAGMA schema_version", []).map(drop));
+            let again = schema::writer(&self.config).map_err(|error| self.failed(error)).and_then(|conn| {
+                first_number(&conn?, "PRAGMA schema_version", []).map_err(|error| self.failed(error))
+            });
             if let Err(error) = again {
                 tracing::debug!(%error, "the write-ahead log stays");
                 break;
@@ -244,7 +245,9 @@ impl Writer {
             Some(conn) => conn,
             None => {
                 self.files.check().map_err(Failure::whole)?;
-                schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?
+                let opened =
+                    schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?;
+                opened.map_err(Failure::whole)?
             }
         };
         let done = self.carry_out(&conn, tasks);

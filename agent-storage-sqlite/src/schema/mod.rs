@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{Step, corrupt};
 use crate::rows::first_number;
-use crate::{place, rebuild};
+use crate::{log, place, rebuild};
 
 /// `AGNT`: by this a file says whose it is.
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
@@ -55,8 +55,13 @@ pub(crate) fn attach(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     }
 }
 
-/// Opens a connection that writes. It waits by itself for other processes, with jitter.
-pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
+/// Opens a connection that writes. It waits by itself for other processes, with jitter. The outer error is SQLite's.
+pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
+    if config.sync != Sync::Off
+        && let Err(error) = log::renew(&config.path)?
+    {
+        return Ok(Err(error));
+    }
     let synchronous = match config.sync {
         Sync::Full if planted("synchronous-normal") => "NORMAL",
         Sync::Full => "FULL",
@@ -73,7 +78,7 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     if let Some(pages) = config.max_pages {
         conn.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
     }
-    Ok(conn)
+    Ok(Ok(conn))
 }
 
 /// Opens a connection to a file that is there. Only one thread uses it at a time, so that it needs no lock of its own.
@@ -93,7 +98,10 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     if let Err(error) = check_sqlite(rusqlite::version()) {
         return Ok(Err(error));
     }
-    let conn = writer(config)?;
+    let conn = match writer(config)? {
+        Ok(conn) => conn,
+        Err(error) => return Ok(Err(error)),
+    };
     match check(&conn, &config.path)? {
         // A database without a single table.
         Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
@@ -139,7 +147,7 @@ fn check_sqlite(version: &str) -> Result<()> {
 }
 
 /// Whose the file is, and of which version of the schema.
-fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
+pub(crate) fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
     // In one statement, so that all three are of one moment: another opener may be at work.
     let (application, version, objects): (i64, i64, i64) = conn.query_row(
         "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema) \

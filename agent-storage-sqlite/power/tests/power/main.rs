@@ -8,6 +8,7 @@
 
 #[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
 mod cut;
+mod direct;
 #[path = "../../../../agent-storage-fs/tests/disk/fault.rs"]
 mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]

@@ -18,6 +18,9 @@ enum Before {
     Nothing,
     /// A file whose records, an index and a view are gone; opening it makes them anew.
     Mended,
+    /// The same, and for whoever opened it last each call failed from the sync in its COMMIT on, so that its log stays: with
+    /// a whole transaction in the system's memory that is not on the disk.
+    Left,
 }
 
 const FAULTS: [(Fault, bool); 4] = [
@@ -46,6 +49,18 @@ fn strip(path: &Path) {
     conn.execute_batch("DELETE FROM sessions; DROP INDEX workspaces_by_access; DROP VIEW v_runs").unwrap();
 }
 
+async fn leave_log(path: &Path, disk: &Disk) {
+    let mut syncs = 0;
+    disk.fail(move |_, call: &Call| {
+        syncs += usize::from(call.name == "sync");
+        // The first one is that of the log's header.
+        (syncs > 1).then_some(Fault::Fails(EIO))
+    });
+    open(path, Sync::Full).await.unwrap_err();
+    assert!(!disk.heal().is_empty());
+    assert!(path.with_extension("db-wal").metadata().unwrap().len() > 4096);
+}
+
 /// Opens a file while a call fails, and says what could be seen then and after; `None` where no call failed.
 async fn opened(
     before: Before,
@@ -61,13 +76,16 @@ async fn opened(
             let elsewhere = tempfile::tempdir().unwrap();
             see(&open(&elsewhere.path().join("agent.db"), Sync::Off).await.unwrap()).await.unwrap()
         }
-        Before::Mended => {
+        Before::Mended | Before::Left => {
             let states = live(&path, Sync::Full, &disk).await;
             strip(&path);
             states.last().unwrap().clone()
         }
     };
     let began = disk.trace().moments().len();
+    if before == Before::Left {
+        leave_log(&path, &disk).await;
+    }
     fail(&disk, n, fault, persistent);
     let done = open(&path, Sync::Full).await;
     let fired = disk.heal();
@@ -79,18 +97,18 @@ async fn opened(
     let store = open(&path, Sync::Full).await.unwrap_or_else(|error| panic!("{context}: then {error:?}"));
     assert_eq!(see(&store).await.unwrap(), seen, "{context}");
     drop(store);
-    Some(cut(&disk, began, &seen, &context).await)
+    Some(cut(&disk, began, (160 / most(), most() / 2), &seen, &context).await)
 }
 
 /// Kills it, and has the power go at some moments; whatever is left is opened, and shows everything.
-async fn cut(disk: &Disk, began: usize, seen: &Seen, context: &str) -> usize {
+async fn cut(disk: &Disk, began: usize, (step, kept): (usize, usize), seen: &Seen, context: &str) -> usize {
     let trace = disk.trace();
     let later: Vec<_> = trace.moments().into_iter().filter(|moment| moment.events >= began).collect();
     let mut disks = 0;
-    for moment in later.iter().rev().step_by(160 / most()) {
+    for moment in later.iter().rev().step_by(step) {
         judge(&trace.killed(*moment), seen, &format!("{context}; killed after call {}", moment.events)).await;
         disks += 1;
-        for kept in subsets(&trace, *moment, most() / 2) {
+        for kept in subsets(&trace, *moment, kept) {
             let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
             judge(&trace.image(*moment, &kept), seen, &context).await;
             disks += 1;
@@ -132,6 +150,30 @@ async fn x06_x02_any_call_fails_under_a_new_file() {
 #[tokio::test]
 async fn x06_x02_x08_any_call_fails_under_an_opener_that_mends() {
     any_call_fails(Before::Mended).await;
+}
+
+/// The power may go at any moment while somebody opens a file whose log was left, goes on, and closes it: whatever of it
+/// was acknowledged is there.
+#[tokio::test]
+async fn the_power_may_go_under_a_log_that_was_left() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
+    vfs::note(folder.path(), &disk);
+    let path = folder.path().join("agent.db");
+    let seen = live(&path, Sync::Full, &disk).await.pop().unwrap();
+    strip(&path);
+    leave_log(&path, &disk).await;
+    let began = disk.trace().moments().len();
+    let store = open(&path, Sync::Full).await.unwrap();
+    assert_eq!(see(&store).await.unwrap(), seen);
+    store.close().await.unwrap();
+    let disks = cut(&disk, began, (1, 16), &seen, "a log that was left").await;
+    assert!(disks > 100, "only {disks} disks");
+}
+
+/// The same while calls fail.
+#[tokio::test]
+async fn any_call_fails_under_a_log_that_was_left() {
+    any_call_fails(Before::Left).await;
 }
 
 /// X06: any call fails, once or from then on, while a copy is made. There is a whole copy or none, nothing is left beside

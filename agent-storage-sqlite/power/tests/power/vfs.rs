@@ -13,6 +13,7 @@ use std::sync::{Mutex, OnceLock};
 use agent_storage_fs::io::{Io, IoFile, OpenMode};
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 
+use crate::direct::in_sqlite;
 use crate::fault::Fault;
 use crate::model::Disk;
 
@@ -65,12 +66,16 @@ fn unix() -> *mut sqlite3_vfs {
 }
 
 /// The disk on which a file is noted, and its path there.
-fn place(name: *const c_char) -> Option<(Disk, PathBuf)> {
+fn place_of(name: *const c_char) -> Option<(Disk, PathBuf)> {
     if name.is_null() {
         return None;
     }
     // SAFETY: SQLite names files by C strings.
-    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+    place(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes())))
+}
+
+/// The same by its path.
+pub(crate) fn place(path: &Path) -> Option<(Disk, PathBuf)> {
     let folders = FOLDERS.lock().unwrap();
     let (_, disk) = folders.iter().find(|(folder, _)| path.starts_with(folder))?;
     Some((disk.clone(), Path::new("/").join(path.file_name()?)))
@@ -123,7 +128,7 @@ unsafe extern "C" fn open(
         }
         &*(*file).pMethods
     };
-    if let Some((disk, path)) = place(name) {
+    if let Some((disk, path)) = place_of(name) {
         let Ok(noted) = disk.open(&path, OpenMode::Create) else {
             // SAFETY: The file is open. SQLite takes one without methods for one that is not.
             unsafe {
@@ -143,7 +148,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
-    let place = place(name);
+    let place = place_of(name);
     let failed = place.as_ref().is_some_and(|(disk, path)| {
         disk.remove_file(path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
     });
@@ -152,7 +157,7 @@ unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_folde
     }
     let unix = unix();
     // SAFETY: The arguments are handed on as they came.
-    let done = unsafe { (*unix).xDelete.unwrap()(unix, name, sync_folder) };
+    let done = in_sqlite(|| unsafe { (*unix).xDelete.unwrap()(unix, name, sync_folder) });
     match place {
         _ if failed => ffi::SQLITE_IOERR_DELETE,
         Some((disk, _))
@@ -172,7 +177,7 @@ struct Failed {
     done: bool,
 }
 
-fn is_done(disk: &Disk) -> bool {
+pub(crate) fn is_done(disk: &Disk) -> bool {
     matches!(disk.last_fault(), Some(Fault::DoneButFails(_)))
 }
 
@@ -230,7 +235,7 @@ unsafe extern "C" fn write(
     // Of a write that fails a part is there.
     let part = if failed.as_ref().is_some_and(|failed| !failed.done) { count - count / 2 } else { count };
     // SAFETY: The file is open; the arguments are handed on as they came, or fewer bytes of them.
-    let done = unsafe { real(file).xWrite.unwrap()(file, bytes, part, offset) };
+    let done = in_sqlite(|| unsafe { real(file).xWrite.unwrap()(file, bytes, part, offset) });
     failed.map_or(done, |failed| failed.code)
 }
 

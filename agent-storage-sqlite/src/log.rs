@@ -1,0 +1,61 @@
+//! The write-ahead log that a process left which was killed, or whose disk failed.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use agent_core::Result;
+use rusqlite::OpenFlags;
+use rusqlite::config::DbConfig;
+
+use crate::error::is_busy;
+use crate::{files, place, schema};
+
+/// How much is written at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Writes the log beside the database at `path` again, byte for byte, and syncs it, if nobody has the database open.
+///
+/// The system reports a failed sync once. A COMMIT whose sync failed may have left its transaction whole in the system's
+/// memory and not on the disk; whoever opens the file next would take it for durable, sync the log to no effect, and begin
+/// to move the transaction into the database. If the power went then, neither would hold all of it. Bytes that are written
+/// again are synced again. The outer error is SQLite's.
+pub(crate) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
+    let log = match files::beside(path, "-wal") {
+        Ok(log) if files::len(&log).unwrap_or(0) > 0 => log,
+        Ok(_) => return Ok(Ok(())),
+        Err(error) => return Ok(Err(error)),
+    };
+    let conn = schema::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.busy_timeout(Duration::ZERO)?;
+    // What this connection has read of the log goes with it, and nothing is moved into the database.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE")?;
+    // From its first read on it is alone, or the file is busy: then others have it open, who know what was synced.
+    match schema::check(&conn, path) {
+        Ok(Ok(_)) => {
+            Ok(write_again(&log).map_err(|error| place::failed("write again, and sync,", &log, error)))
+        }
+        // Not this library's; whoever goes on to open it says so.
+        Ok(Err(_)) => Ok(Ok(())),
+        Err(error) if is_busy(&error) => Ok(Ok(())),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_again(log: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().read(true).write(true).open(log)?;
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    loop {
+        bytes.clear();
+        let count = (&mut file).take(CHUNK as u64).read_to_end(&mut bytes)?;
+        if count == 0 {
+            return file.sync_all();
+        }
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&bytes)?;
+        at += count as u64;
+    }
+}
