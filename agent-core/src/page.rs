@@ -95,7 +95,11 @@ impl Damaged {
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.object, self.reason)?;
+        // Most reasons name the object themselves.
+        if !self.reason.starts_with(&self.object) {
+            write!(f, "{}: ", self.object)?;
+        }
+        f.write_str(&self.reason)?;
         match &self.kept {
             Some(place) => write!(f, " (kept at {place})"),
             None => Ok(()),

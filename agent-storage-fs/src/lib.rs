@@ -57,8 +57,8 @@
 //!
 //! Binding a device rewrites `bindings.toml`, and every answer reads it. A list looks at the length of each session's
 //! log, a list of workspaces reads each record. Creating a session, or looking for one that is not there, looks
-//! into each workspace's folder. A purge, a list by parent and a list of all sessions read the 256 folders of the index,
-//! to name the sessions that a person moved away.
+//! into each workspace's folder. A purge, a list by parent, one of all sessions and one that counts (`with_total`) read the 256
+//! folders of the index, to name the sessions that a person moved away.
 //!
 //! # Platforms
 //!

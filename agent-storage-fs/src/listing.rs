@@ -59,9 +59,12 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
         return Err(error);
     }
     let whole = query.parent.is_some() || query.states.contains(&SessionState::Archived);
-    if whole && query.workspace.is_none() && query.cursor.is_none() {
+    if query.cursor.is_none() && (query.with_total || (whole && query.workspace.is_none())) {
         // What is not there may be a child, and in any state.
-        damaged.extend(missing(tenant)?);
+        let missing = missing(tenant)?.into_iter();
+        let is_elsewhere =
+            |it: &Damaged| query.workspace.is_some_and(|id| it.workspace.is_some_and(|of| of != id));
+        damaged.extend(missing.filter(|it| !is_elsewhere(it)));
     }
     damaged.append(&mut closed);
     // Each is named once, on the first page.
@@ -92,7 +95,7 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
 }
 
 /// The sessions that are known and not there.
-fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
+pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
     // What cannot be looked into is named where that is looked into.
     let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
     Ok(place::all_missing(tenant, &there))

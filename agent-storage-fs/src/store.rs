@@ -373,6 +373,7 @@ impl SessionStore for FsStore {
                     Err(error) => return Err(error),
                 }
             }
+            done.damaged.extend(self.look(listing::missing).await?);
             for workspace in self.look(listing::workspaces).await? {
                 // What is wrong with a workspace, or its main session, is named elsewhere.
                 let load = move |tenant: &Tenant| {

@@ -54,6 +54,16 @@ async fn is_named(root: &Path, session: &Session) {
     // Whatever reads all, as a copy does.
     let page = SessionStore::list(&store, SessionQuery::new().with_hidden()).await.unwrap();
     assert!(page.damaged.iter().any(|it| it.object == format!("session {id}")), "{page:?}");
+    // Whatever counts, as the program's lists do.
+    let other = effects.new_workspace_id();
+    for (workspace, is_named) in [(WorkspaceId::DEFAULT, true), (other, false)] {
+        let query = SessionQuery::new().workspace(workspace).with_total();
+        let page = SessionStore::list(&store, query).await.unwrap();
+        let named = page.damaged.iter().any(|it| it.object == format!("session {id}"));
+        assert_eq!(named, is_named, "{workspace}: {page:?}");
+    }
+    let rebuilt = SessionStore::rebuild(&store).await.unwrap();
+    assert!(rebuilt.damaged.iter().any(|it| it.object == format!("session {id}")), "{rebuilt:?}");
     let tenants = Tenants::list(&store, None).await.unwrap();
     assert_eq!(tenants.items, [TenantId::default()]);
     FsConfig::new(root).with_create(false).open().await.unwrap();

@@ -1,17 +1,22 @@
 //! What is wrong with the file as a whole: its structure, its schema, and rows that somebody deleted.
 
+use std::collections::BTreeMap;
+
+use agent_core::{SessionId, WorkspaceId};
 use rusqlite::Connection;
+use rusqlite::types::Value;
 
 use crate::error::{Step, corrupt};
-use crate::rows::{each, first_number, text};
-use crate::schema;
+use crate::rows::{each, first_number, number, text};
+use crate::sessions::record;
+use crate::{schema, session_rows};
 
 /// The most things that each look names.
 const MOST: usize = 100;
 
 /// Rows that belong together and of which one is gone: what is said of each, and where it is found. A tenant and a session in the
 /// first two columns, or a log.
-const LOST: [(&str, &str); 4] = [
+const LOST: [(&str, &str); 3] = [
     (
         "has no row in the table logs; it is found by its record, and rebuild makes the row again",
         "SELECT tenant, id FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM logs l \
@@ -27,12 +32,6 @@ const LOST: [(&str, &str); 4] = [
         "has no row in the table tombstones; rebuild makes the row again",
         "SELECT tenant, id FROM sessions s WHERE kept IS NOT NULL AND NOT EXISTS (SELECT 1 FROM tombstones t \
          WHERE t.tenant = s.tenant AND t.session = s.id)",
-    ),
-    (
-        "has other rows in the table labels than its record has labels; rebuild makes the rows again",
-        "SELECT tenant, id FROM sessions s WHERE json_valid(record) AND (SELECT count(*) FROM labels l \
-         WHERE l.log = s.log AND l.tenant = s.tenant AND l.session = s.id) \
-         IS NOT (SELECT count(*) FROM json_each(s.record, '$.attributes.labels'))",
     ),
 ];
 
@@ -53,6 +52,7 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
             Ok(())
         })?;
     }
+    columns(conn, &mut found)?;
     let lost = "SELECT DISTINCT log FROM events e WHERE NOT EXISTS (SELECT 1 FROM logs l WHERE l.log = e.log) \
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.log = e.log)";
     each(conn, &format!("{lost} LIMIT {MOST}"), [], |row| {
@@ -60,6 +60,60 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
         found.push(format!(
             "log {log} has events, and no row says of which session; restore it from a backup"
         ));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Names the sessions of which another program has changed what lists go by: columns beside the record, or labels.
+fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
+    let names = "workspace, state, reason, head, base, epoch, creator, parent, created_at, last_active_at, due_at, title";
+    let sql = format!("SELECT record, record_crc, tenant, id, log, {names} FROM sessions");
+    let most = found.len() + MOST;
+    each(conn, &sql, [], |row| {
+        let (Some(tenant), Some(name)) = (text(row, 2)?, text(row, 3)?) else { return Ok(()) };
+        // A damaged record is found when it is read.
+        let Ok(id) = name.parse::<SessionId>() else { return Ok(()) };
+        let Some(session) = record(row, 0, tenant, id)? else { return Ok(()) };
+        let mut what = None;
+        for (name, value) in session_rows::columns(&session) {
+            if row.get::<_, Value>(name)? != value {
+                what = Some(format!("another {name} in the table sessions than its record says"));
+                break;
+            }
+        }
+        if what.is_none() && labels(conn, number(row, 4)?)? != session.attributes.labels {
+            what = Some("other rows in the table labels than its record has labels".to_owned());
+        }
+        if let Some(what) = what.filter(|_| found.len() < most) {
+            found.push(format!("session {id} of tenant {tenant} has {what}; rebuild makes the row again"));
+        }
+        Ok(())
+    })
+}
+
+/// The labels of a session by the rows that lists go by.
+fn labels(conn: &Connection, log: i64) -> Step<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    let sql = "SELECT l.key, l.value FROM labels l JOIN sessions s USING (log) WHERE l.log = ? \
+        AND l.tenant = s.tenant AND l.session = s.id AND l.last_active_at = s.last_active_at";
+    each(conn, sql, [log], |row| {
+        labels.insert(row.get(0)?, row.get(1)?);
+        Ok(())
+    })?;
+    Ok(labels)
+}
+
+/// The sessions of a tenant that have a log and no row in `sessions`, and the workspace in which each was made, where
+/// that can be read.
+pub(crate) fn without_row(conn: &Connection, tenant: &str) -> Step<Vec<(SessionId, Option<WorkspaceId>)>> {
+    let mut found = Vec::new();
+    let sql = "SELECT session, (SELECT iif(json_valid(json), json ->> '$.data.workspace', NULL) FROM events e \
+        WHERE e.log = l.log ORDER BY seq LIMIT 1) FROM logs l \
+        WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.log = l.log)";
+    each(conn, sql, [tenant], |row| {
+        let workspace = text(row, 1)?.and_then(|workspace| workspace.parse().ok());
+        found.extend(text(row, 0)?.and_then(|id| id.parse().ok()).map(|id| (id, workspace)));
         Ok(())
     })?;
     Ok(found)

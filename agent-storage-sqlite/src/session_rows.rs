@@ -1,7 +1,8 @@
 //! The rows of a session, as they are written: its events, its record, its labels.
 
 use agent_core::{Event, Session, SessionSummary, Timestamp};
-use rusqlite::{Connection, Result, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Result, params, params_from_iter};
 
 use crate::rows::{checksum, event_checksum, execute, int};
 
@@ -88,6 +89,26 @@ pub(crate) fn update_record(
     }
 }
 
+/// What the row of a session repeats of its record, for lists: columns and their values.
+pub(crate) fn columns(session: &Session) -> [(&'static str, Value); 12] {
+    let text = |text: String| Value::Text(text);
+    let optional = |number: Option<i64>| number.map_or(Value::Null, Value::Integer);
+    [
+        ("workspace", text(session.workspace.as_uuid().to_string())),
+        ("state", text(session.status.state.as_str().to_owned())),
+        ("reason", text(session.status.reason.as_str().to_owned())),
+        ("head", Value::Integer(int(session.head.get()))),
+        ("base", Value::Integer(int(session.lineage.base().get()))),
+        ("epoch", optional(session.lease.as_ref().map(|lease| int(lease.epoch.get())))),
+        ("creator", text(session.creator.to_string())),
+        ("parent", session.origin.parent().map_or(Value::Null, |parent| text(parent.to_string()))),
+        ("created_at", Value::Integer(session.created_at.as_micros())),
+        ("last_active_at", Value::Integer(session.last_active_at.as_micros())),
+        ("due_at", optional(session.due_at().map(Timestamp::as_micros))),
+        ("title", title(session).map_or(Value::Null, |title| text(title.to_owned()))),
+    ]
+}
+
 /// Stores the record of a session that has none.
 pub(crate) fn insert_record(
     conn: &Connection,
@@ -97,32 +118,21 @@ pub(crate) fn insert_record(
     holder: Option<&str>,
 ) -> Result<()> {
     let changing = Changing::of(tenant, session);
-    let sql = "INSERT INTO sessions (log, tenant, id, workspace, state, reason, head, base, epoch, holder, creator, \
-        parent, created_at, last_active_at, due_at, title, summary_crc, record_crc, summary, record) \
+    let sql = "INSERT INTO sessions (workspace, state, reason, head, base, epoch, creator, parent, created_at, \
+        last_active_at, due_at, title, log, tenant, id, holder, summary_crc, record_crc, summary, record) \
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    let values = params![
-        log,
-        tenant,
-        session.id.to_string(),
-        session.workspace.as_uuid().to_string(),
-        session.status.state.as_str(),
-        session.status.reason.as_str(),
-        int(session.head.get()),
-        int(session.lineage.base().get()),
-        changing.epoch,
-        holder,
-        session.creator.to_string(),
-        session.origin.parent().map(|parent| parent.to_string()),
-        session.created_at.as_micros(),
-        session.last_active_at.as_micros(),
-        changing.due_at,
-        title(session),
-        changing.summary_crc,
-        changing.record_crc,
-        changing.summary,
-        changing.record,
+    let others = [
+        Value::Integer(log),
+        Value::Text(tenant.to_owned()),
+        Value::Text(session.id.to_string()),
+        holder.map_or(Value::Null, |holder| Value::Text(holder.to_owned())),
+        Value::Integer(changing.summary_crc),
+        Value::Integer(changing.record_crc),
+        Value::Text(changing.summary),
+        Value::Text(changing.record),
     ];
-    execute(conn, sql, values).map(drop)
+    let values = columns(session).into_iter().map(|(_, value)| value).chain(others);
+    execute(conn, sql, params_from_iter(values)).map(drop)
 }
 
 /// Stores what a commit changes of a session's labels, which carry its recency.

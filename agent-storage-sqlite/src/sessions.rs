@@ -62,11 +62,13 @@ fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) 
     if known.contains_key(&key) {
         return Ok(());
     }
-    let sql = "SELECT record, record_crc, log FROM logs JOIN sessions USING (log) \
-        WHERE logs.tenant = ? AND session = ?";
+    // Nothing is written behind events that are gone.
+    let sql = "SELECT record, record_crc, log, kept IS NOT NULL OR EXISTS ( \
+        SELECT 1 FROM events WHERE events.log = sessions.log AND seq = head) \
+        FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     let found = first(conn, sql, params![tenant, id.to_string()], |row| {
-        let log = number(row, 2)?;
-        Ok(record(row, 0, tenant, id)?.map(|session| Stored { log, session }))
+        let (log, has_end) = (number(row, 2)?, number(row, 3)? == 1);
+        Ok(record(row, 0, tenant, id)?.filter(|_| has_end).map(|session| Stored { log, session }))
     })?;
     let had_record = found.is_some();
     let stored = match found.flatten() {

@@ -275,6 +275,25 @@ impl SqliteStore {
         }
     }
 
+    /// Makes the rows of sessions anew that no list would show, and names those of which that fails. Looks at every session of
+    /// the tenant.
+    async fn find_rows(&self) -> Result<Vec<Damaged>> {
+        let tenant = self.tenant.clone();
+        let mut damaged = Vec::new();
+        let lost = self.read_rows("look for missing rows", move |conn| check::without_row(conn, &tenant));
+        for (id, workspace) in lost.await? {
+            match self.mend(id).await {
+                Ok(_) => {}
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    let damage = Damaged::new(format!("session {id}"), error.to_string());
+                    damaged.push(damage.in_workspace(workspace.unwrap_or(WorkspaceId::DEFAULT)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(damaged)
+    }
+
     async fn head(&self, id: SessionId) -> Result<Seq> {
         let what = self.session(id);
         let found = match self.read_at_once(&what, |conn| reading::head(conn, &self.tenant, id).map(Some)) {
@@ -367,7 +386,9 @@ impl SessionStore for SqliteStore {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
         let work = async {
+            let lost = if query.with_total { self.find_rows().await? } else { Vec::new() };
             let mut listed = self.listed(&query).await?;
+            listed.page.damaged.extend(lost);
             for id in std::mem::take(&mut listed.broken) {
                 match self.mend(id).await {
                     Ok(session) => {

@@ -5,8 +5,8 @@
 mod support;
 
 use agent_core::{
-    BindingStore, ErrorKind, Expect, NewEvent, NewSession, Patch, Seq, Session, SessionStore,
-    SessionStoreExt, Storage, Verification, Workspace, WorkspaceManager, WorkspaceStore,
+    BindingStore, Effects, ErrorKind, Expect, GcPolicy, NewEvent, NewSession, Patch, Seq, Session,
+    SessionStore, SessionStoreExt, Storage, Verification, Workspace, WorkspaceManager, WorkspaceStore,
 };
 use agent_storage_sqlite::SqliteStore;
 use futures::TryStreamExt;
@@ -203,4 +203,86 @@ async fn a_purge_waits_for_forks_without_a_row() {
     manager.purge(first.id).await.unwrap();
     let after: Vec<_> = store.events(fork.id, Seq::ZERO).try_collect().await.unwrap();
     assert_eq!(after, before);
+}
+
+/// Nothing is written behind events that are gone from the end, and nothing is forked from there.
+#[tokio::test]
+async fn nothing_is_written_behind_a_lost_end() {
+    let Stocked { site, last, .. } = Stocked::new().await;
+    let deleted = "DELETE FROM events WHERE seq = ?1 AND log = (SELECT log FROM logs WHERE session = ?2)";
+    let end = i64::try_from(last.head.get()).unwrap();
+    assert_eq!(site.raw().execute(deleted, (end, last.id.to_string())).unwrap(), 1);
+    let store = site.open().await;
+    let more = store.append(&site.effects, last.id, last.head, vec![NewEvent::user_message("more")]).await;
+    let refused = more.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
+    assert!(refused.to_string().contains(&last.id.to_string()), "{refused}");
+    let refused = store.fork(&site.effects, last.id, None).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
+    let events: i64 =
+        site.raw().query_row("SELECT count(*) FROM events WHERE seq >= ?", [end], |row| row.get(0)).unwrap();
+    assert_eq!(events, 1, "that of the other session");
+}
+
+/// A workspace stays whose pinned session has no row any more: the row is made again, and a session of which that fails
+/// keeps its workspace, too.
+#[tokio::test]
+async fn gc_keeps_the_workspace_of_a_session_without_a_row() {
+    for is_damaged in [false, true] {
+        let Stocked { site, first, .. } = Stocked::new().await;
+        let store = site.open().await;
+        let pinned = vec![NewEvent::updated(Patch::new().pin("for the audit"))];
+        store.append(&site.effects, first.id, first.head, pinned).await.unwrap();
+        let conn = site.raw();
+        let deleted = conn.execute("DELETE FROM sessions WHERE id = ?", [first.id.to_string()]).unwrap();
+        assert_eq!(deleted, 1);
+        if is_damaged {
+            let sql = "UPDATE events SET json = replace(json, 'first', 'worst') WHERE seq = 2";
+            assert!(conn.execute(sql, []).unwrap() > 0);
+        }
+        let later = Effects::seeded(8, site.effects.now().plus_micros(1000 * 24 * 3600 * 1_000_000));
+        let manager = WorkspaceManager::new(Storage::from(store.clone()), later);
+        let report = manager.gc(GcPolicy::days(1)).await.unwrap();
+        assert_eq!(report.collected, [], "damaged: {is_damaged}");
+        let kept: Vec<_> = report.kept.iter().map(|kept| kept.id).collect();
+        assert!(kept.contains(&first.workspace), "damaged: {is_damaged}: {report:?}");
+        assert_eq!(WorkspaceStore::load(&store, first.workspace).await.unwrap().id, first.workspace);
+    }
+}
+
+/// A column by which lists find a session, and that another program has changed, is named by a verification, and made
+/// again by a rebuild; so is a label.
+#[tokio::test]
+async fn a_column_changed_by_hand_is_named_and_made_again() {
+    let columns = [
+        ("workspace", "'019c60d9-9c41-715c-8289-ec2d0a9167ed'"),
+        ("state", "'archived'"),
+        ("reason", "'user_deleted'"),
+        ("head", "99"),
+        ("base", "1"),
+        ("epoch", "7"),
+        ("creator", "'user:mallory'"),
+        ("parent", "'019c60d9-9c41-715c-8289-ec2d0a9167ed'"),
+        ("created_at", "1"),
+        ("last_active_at", "1"),
+        ("due_at", "1"),
+        ("title", "'another'"),
+    ];
+    let of_sessions = columns.map(|(name, value)| (name, format!("UPDATE sessions SET {name} = {value}")));
+    let of_labels = [("labels", "UPDATE labels SET value = 'other'".to_owned())];
+    for (name, sql) in of_sessions.into_iter().chain(of_labels) {
+        let stocked = Stocked::new().await;
+        let before = (stocked.rows("sessions"), stocked.rows("labels"));
+        assert!(stocked.site.raw().execute(&sql, []).unwrap() > 0);
+        let store = stocked.site.open().await;
+        let found = store.check().await.unwrap();
+        for session in [&stocked.first, &stocked.last] {
+            let id = session.id.to_string();
+            let is_named = found.iter().any(|it| it.reason.contains(&id) && it.reason.contains(name));
+            assert!(is_named, "{name}: {found:?}");
+        }
+        store.rebuild().await.unwrap();
+        assert_eq!((stocked.rows("sessions"), stocked.rows("labels")), before, "{name}");
+        assert_eq!(store.check().await.unwrap(), [], "{name}");
+    }
 }

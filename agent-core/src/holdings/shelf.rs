@@ -127,6 +127,11 @@ impl Shelf {
         SessionId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
     }
 
+    /// Whether an id is of the kind that shelves have. What belongs to whoever has it follows from no id.
+    pub(crate) fn may_have(id: SessionId) -> bool {
+        id.as_uuid().get_version_num() == 8
+    }
+
     fn label(&self) -> Result<String> {
         let (kind, names) = self.parts();
         for name in names.iter().filter(|name| !name.is_empty()) {
@@ -180,7 +185,7 @@ impl Shelf {
     pub(crate) fn refuse(session: &Session, doing: &str) -> Result<()> {
         let label = session.attributes.labels.get(Self::LABEL);
         // Others may carry the label, too; no id of theirs is made of what they belong to.
-        let Some(label) = label.filter(|_| session.id.as_uuid().get_version_num() == 8) else {
+        let Some(label) = label.filter(|_| Self::may_have(session.id)) else {
             return Ok(());
         };
         refuse_audit(session.id)?;

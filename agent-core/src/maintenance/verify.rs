@@ -62,7 +62,11 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.kind.name(), self.object, self.detail)
+        write!(f, "{}: ", self.kind.name())?;
+        if !self.detail.starts_with(&self.object) {
+            write!(f, "{}: ", self.object)?;
+        }
+        f.write_str(&self.detail)
     }
 }
 

@@ -147,10 +147,11 @@ impl WorkspaceManager {
     }
 
     /// The workspaces of which the list of all sessions names damage that theirs does not: a session that a person moved
-    /// away may be pinned, or come back.
+    /// away may be pinned, or come back. Who has all counted is told of those, too, that a store finds only then.
     async fn lost(&self) -> Result<HashMap<WorkspaceId, String>> {
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
-        let page = self.storage.sessions.list(SessionQuery::new().states(alive).limit(1)).await?;
+        let page =
+            self.storage.sessions.list(SessionQuery::new().states(alive).with_total().limit(1)).await?;
         let lost = page.damaged.into_iter();
         Ok(lost.filter_map(|damage| Some((damage.workspace?, damage.to_string()))).collect())
     }

@@ -32,7 +32,8 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Seq, SessionId};
+use crate::holdings::Shelf;
+use crate::id::{EventId, Seq, SessionId};
 use crate::json::{Fault, RawJson};
 use crate::session::history::own_events;
 use crate::session::lineage::Lineage;
@@ -130,15 +131,15 @@ impl Manifest {
     /// later completes it. One that was in the middle of its work at that point, or a child whose parent was not told of it
     /// yet, is not stored: whoever looks after sessions there would do that again.
     ///
-    /// The document is taken for a stranger's: it writes to its own session, and to no other that is there already, and the
-    /// numbers in it are checked as well as what it says of its ancestors.
+    /// The document is taken for a stranger's: it writes to its own session, and to no other that is there already; the
+    /// numbers in it are checked as well as what it says of its ancestors; and it holds no [shelf](crate::holdings::Shelf).
     ///
     /// # Errors
     ///
     /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
     /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
     /// there, and had something left to do, or is not in the document either: import its own document first; `Corrupt` if its ancestors cannot be what the
-    /// document says; `InvalidInput` for an event that no log has; `LimitExceeded` for a commit that is larger than any
+    /// document says; `Denied` for a session with an id of a shelf; `InvalidInput` for an event that no log has; `LimitExceeded` for a commit that is larger than any
     /// that is stored; `Unsupported` for what only a newer version of this library understands.
     ///
     /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted` if its parent was deleted there; those of
@@ -147,8 +148,8 @@ impl Manifest {
         self.import_to(store, false).await
     }
 
-    /// As [`import`](Self::import), and completes an ancestor of which only a part is there: what an import that was cut
-    /// off leaves. To be called by who knows that it was that, or trusts whoever made the document.
+    /// As [`import`](Self::import), and takes shelves, and completes an ancestor of which only a part is there: what an import
+    /// that was cut off leaves. To be called by who knows that it was that, or trusts whoever made the document.
     ///
     /// # Errors
     ///
@@ -160,6 +161,16 @@ impl Manifest {
     async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Session> {
         let id = self.session.id;
         let members = self.check_family(store).await?;
+        if let Some(shelf) = members.iter().find(|member| !completes && Shelf::may_have(member.id)) {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "session {} has an id of a shelf, on which others keep what they share; copy the store instead, or, if \
+                     whoever made the document is trusted, import it with import_with_ancestors",
+                    shelf.id
+                ),
+            ));
+        }
         let mut missing = Vec::with_capacity(members.len());
         for (Ancestor { session, events }, record) in self.ancestors.iter().zip(&members) {
             let there = find(store, *session).await?;
@@ -455,8 +466,24 @@ fn push_events(out: &mut String, events: &[Event]) {
 
 /// The events as they are written, and the record that they make.
 fn read_session(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
-    let events: Vec<_> = events.iter().map(|event| Event::from_json(event.get())).collect::<Result<_>>()?;
+    let events: Vec<_> = events.iter().map(|event| read_event(id, event)).collect::<Result<_>>()?;
     Ok((folded(id, &events)?, events))
+}
+
+/// An event as it is written, whose id is that of its place.
+fn read_event(session: SessionId, json: &RawJson) -> Result<Event> {
+    #[derive(Deserialize)]
+    struct Identified {
+        id: EventId,
+    }
+    let event = Event::from_json(json.get())?;
+    match json.to::<Identified>() {
+        Ok(Identified { id }) if id == event.id() => Ok(event),
+        _ => Err(Error::corrupt(format!(
+            "event {} of session {session} has another id than follows from its commit",
+            event.seq
+        ))),
+    }
 }
 
 /// The record that the events make.

@@ -108,6 +108,20 @@ async fn forged_numbers_are_refused_whole() {
         ("an ancestor under another id", &of_fork, |d| {
             d["ancestors"][0]["session"] = "019c60d9-9c41-715c-8289-ec2d0a9167ed".into();
         }),
+        ("a run that nobody holds", &own, |d| {
+            let begins = transition(d, "lease");
+            begins.as_object_mut().unwrap().remove("lease");
+            let run = begins.clone();
+            // Nobody ends it either.
+            let events = d["events"].as_array_mut().unwrap();
+            let at = events.iter().position(|event| event["transition"] == run).unwrap();
+            events.truncate(at + 1);
+            let head = events[at]["seq"].clone();
+            d["session"]["head"] = head;
+        }),
+        ("another id of an event", &own, |d| {
+            last(d)["id"] = "019c60d9-9c41-715c-8289-ec2d0a9167ed".into();
+        }),
         ("another point of the fork", &of_fork, |d| created(d)["origin"]["at"] = 3.into()),
     ];
     for (what, document, change) in changes {
@@ -127,6 +141,29 @@ async fn forged_numbers_are_refused_whole() {
         let all = SessionStore::list(&there, SessionQuery::new().with_hidden()).await.unwrap();
         assert_eq!(all.items, [], "{what}: something was stored");
     }
+}
+
+/// A stranger's document neither takes the id of a shelf, which then could not be made, nor fills a shelf.
+#[tokio::test]
+async fn a_document_is_no_shelf() {
+    use agent_core::holdings::Shelf;
+
+    let (here, there, effects) = (MemoryStore::new(), MemoryStore::new(), Effects::default());
+    let shelf = Shelf::agent(WorkspaceId::DEFAULT, "helper");
+    let new = NewSession::new(shelf.id(), WorkspaceId::DEFAULT);
+    SessionStoreExt::create(&here, &effects, new).await.unwrap();
+    let document = Manifest::export(&here, shelf.id()).await.unwrap();
+    let refused = document.import(&there).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.to_string().contains(&shelf.id().to_string()), "{refused}");
+    let sessions: std::sync::Arc<dyn SessionStore> = std::sync::Arc::new(there.clone());
+    let shelf = shelf.open(&sessions, &effects).await.unwrap();
+
+    // Whoever trusts the document says so.
+    let document = Manifest::export(&there, shelf.id).await.unwrap();
+    let elsewhere = MemoryStore::new();
+    document.import(&elsewhere).await.unwrap_err();
+    assert_eq!(document.import_with_ancestors(&elsewhere).await.unwrap(), shelf);
 }
 
 /// A document of a fork brings its parent along if that is not there, and adds nothing to one that is.

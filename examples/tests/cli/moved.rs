@@ -41,8 +41,10 @@ fn a_moved_session_is_named_and_not_begun_anew() {
     let aside = site.path().join("aside");
     for moved in [sessions(&site, &workspace).join(&main), sessions(&site, &workspace)] {
         fs::rename(&moved, &aside).unwrap();
-        site.fails(&["verify"], 5, "wrong in 1 places");
-        assert!(site.run(&["verify"]).err.contains(&format!("session {main}: session {main} is missing")));
+        site.fails(&["verify"], 5, "wrong in one place");
+        assert!(site.run(&["verify"]).err.contains(&format!("damaged: session {main} is missing")));
+        let listed = site.run(&["session", "list", "--workspace", &workspace]);
+        assert!(listed.err.contains(&format!("session {main} is missing")), "{listed:?}");
         let said = site.typed(&[], "second\n");
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.err.contains(&main) && said.err.contains("put it back"), "{said:?}");
@@ -69,7 +71,7 @@ fn a_moved_audit_is_named_and_not_begun_anew() {
     site.ok(&["workspace", "create", "--name", "one"]);
     let (own, aside) = (sessions(&site, "default"), site.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
-    site.fails(&["verify"], 5, "wrong in 1 places");
+    site.fails(&["verify"], 5, "wrong in one place");
     site.fails(&["workspace", "create", "--name", "two"], 1, "was moved or removed");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["verify"]);

@@ -9,7 +9,7 @@ use crate::session::commit::{Commit, LeaseRequest};
 use crate::session::event::{Event, EventType, NewEvent};
 use crate::session::lineage::Lineage;
 use crate::session::record::{Counts, Origin, Session};
-use crate::session::state::TriggerKind;
+use crate::session::state::{SessionState, TriggerKind};
 
 impl Planner<'_> {
     /// Starts the visible history anew, with these messages; none of them waits for a run.
@@ -114,7 +114,22 @@ pub(crate) fn apply_checked(after: &mut Option<Session>, id: SessionId, event: &
             session
         }
     };
-    check_numbers(session, before, live)
+    check_numbers(session, before, live)?;
+    // Within a commit one event may say the half of it.
+    if event.n == event.of { check_state(session) } else { Ok(()) }
+}
+
+/// Refuses a state that nothing leads out of: a run that nobody holds, or a question that nobody asked.
+fn check_state(session: &Session) -> Result<()> {
+    let state = session.status.state;
+    let what = match state {
+        SessionState::Running if session.lease.is_none() => "nobody holds its lease",
+        SessionState::RequiresAction if session.action.is_none() => "no question is open",
+        SessionState::Newer => return Ok(()),
+        _ if session.lease.is_some() && !state.may_hold_lease() => "somebody holds its lease",
+        _ => return Ok(()),
+    };
+    Err(Error::corrupt(format!("session {} is {state} at event {}, and {what}", session.id, session.head)))
 }
 
 /// By how much one event may raise the epoch: more than any commit does, and so little that no log reaches the last one.

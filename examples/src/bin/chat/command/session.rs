@@ -150,7 +150,13 @@ impl Command {
             }
             Self::Delete { id, purge } => {
                 site.manager.delete_session(id).await?;
-                let events = if purge { site.manager.purge(id).await?.events } else { 0 };
+                let events = match purge {
+                    true => {
+                        let purged = site.manager.purge(id).await;
+                        purged.map_err(|error| not_purged(id, error.into()))?.events
+                    }
+                    false => 0,
+                };
                 let text = match events {
                     _ if !purge => format!(
                         "deleted session {id}; its events stay until it is purged (session delete {id} --purge)"
@@ -177,6 +183,12 @@ impl Command {
             _ => None,
         }
     }
+}
+
+/// The failure of a purge behind a deletion that was done.
+fn not_purged(id: SessionId, failure: Failure) -> Failure {
+    let text = format!("session {id} is deleted now, and its events are still there: {}", failure.text);
+    Failure { text, ..failure }
 }
 
 /// Changes what is said of a session.

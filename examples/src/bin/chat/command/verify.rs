@@ -28,6 +28,7 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     found.findings.iter().for_each(|finding| site.out.note(&finding.to_string()));
     match found.findings.len() {
         0 => Ok(()),
+        1 => Err(Failure::incomplete("wrong in one place, which is named; nothing was changed".to_owned())),
         count => {
             Err(Failure::incomplete(format!("wrong in {count} places, which are named; nothing was changed")))
         }
