@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_core::Result;
-use rusqlite::OpenFlags;
 use rusqlite::config::DbConfig;
+use rusqlite::{MAIN_DB, OpenFlags};
 
 use crate::error::is_busy;
 use crate::{files, place, schema};
@@ -28,6 +28,10 @@ pub(crate) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
         Err(error) => return Ok(Err(error)),
     };
     let conn = schema::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    if conn.is_readonly(MAIN_DB)? {
+        // Nor will anything be moved into the database.
+        return Ok(Ok(()));
+    }
     conn.busy_timeout(Duration::ZERO)?;
     // What this connection has read of the log goes with it, and nothing is moved into the database.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

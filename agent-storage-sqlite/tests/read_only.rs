@@ -6,13 +6,14 @@
 mod support;
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use agent_core::{
-    BindingStore, ErrorKind, Expect, ReadEvents, SessionQuery, SessionStore, SessionStoreExt, Storage,
-    WorkspaceId, WriteOutcome,
+    BindingStore, Effects, ErrorKind, Expect, NewEvent, ReadEvents, SessionQuery, SessionStore,
+    SessionStoreExt, Storage, WorkspaceId, WriteOutcome,
 };
-use support::Site;
+use agent_storage_sqlite::SqliteConfig;
+use support::{MARK, Site, Worker};
 
 fn set_mode(site: &Site, mode: u32) {
     fs::set_permissions(site.path(), Permissions::from_mode(mode)).unwrap();
@@ -134,4 +135,45 @@ async fn damage_in_a_read_only_file_is_named() {
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     let found = Storage::from(store.clone()).verify(|_| ()).await.unwrap();
     assert!(found.findings.iter().any(|it| it.object.contains(&session.id.to_string())), "{found:?}");
+}
+
+/// Not a test by itself: what another user does, where the environment says so.
+#[tokio::test]
+async fn reader() {
+    let Ok(path) = std::env::var("READER_PATH") else { return };
+    let seen = async {
+        let store = SqliteConfig::new(path).with_create(false).open().await?;
+        let listed = SessionStore::list(&store, SessionQuery::new()).await?;
+        let id = listed.items[0].id;
+        let page = store.read(id, ReadEvents::first(10)).await?;
+        let session = SessionStore::load(&store, id).await?;
+        let said = vec![NewEvent::user_message("no")];
+        let refused = store.append(&Effects::default(), id, session.head, said).await.unwrap_err();
+        Ok::<_, agent_core::Error>(format!("{} events, {}", page.events.len(), refused.kind().name()))
+    };
+    println!("{MARK}{}", seen.await.unwrap_or_else(|error| format!("{error}")));
+}
+
+/// Another user, who may not write to the file, reads it, while its owner has it open and after.
+#[tokio::test]
+async fn another_user_reads_what_is_written() {
+    let site = Site::new();
+    if fs::metadata("/proc/self").map_or(1, |own| own.uid()) != 0 {
+        eprintln!("NOT TESTED: only root can start a process as another user");
+        return;
+    }
+    let place = site.folder.path();
+    fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    site.say(&store, &session, "hello").await;
+    for name in files(&site) {
+        fs::set_permissions(place.join(name), Permissions::from_mode(0o644)).unwrap();
+    }
+    let orders = [("READER_PATH", site.path().display().to_string())];
+    let seen = || Worker::start_as(65_534, place, "reader", &orders).answer();
+    assert_eq!(seen().as_deref(), Some("2 events, denied"), "while it is open");
+    store.close().await.unwrap();
+    assert_eq!(seen().as_deref(), Some("2 events, denied"), "when it is closed");
+    assert_eq!(files(&site), ["agent.db", "worker"]);
 }

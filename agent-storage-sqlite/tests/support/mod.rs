@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of it")]
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use agent_core::{
@@ -88,6 +88,18 @@ impl Worker {
         let limited = "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"";
         shell.args(["-c", limited]).arg(std::env::current_exe().unwrap());
         Self::run(shell, test, orders)
+    }
+
+    /// The same as another user, for which this one must be root. The program is copied to where that user may read.
+    #[cfg(unix)]
+    pub(crate) fn start_as(user: u32, place: &Path, test: &str, orders: &[(&str, String)]) -> Self {
+        let program = place.join("worker");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut command = Command::new(program);
+        std::os::unix::process::CommandExt::gid(&mut command, user);
+        std::os::unix::process::CommandExt::uid(&mut command, user);
+        command.current_dir(place);
+        Self::run(command, test, orders)
     }
 
     fn run(mut program: Command, test: &str, orders: &[(&str, String)]) -> Self {
