@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use agent_core::transcript::Manifest;
 use agent_core::{
-    Cursor, Damaged, ErrorKind, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session, SessionId,
-    SessionQuery, SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
+    Cursor, Damaged, Error, ErrorKind, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session,
+    SessionId, SessionQuery, SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ impl Command {
                 let events = match purge {
                     true => {
                         let purged = site.manager.purge(id).await;
-                        purged.map_err(|error| not_purged(id, error.into()))?.events
+                        purged.map_err(|error| not_purged(id, error))?.events
                     }
                     false => 0,
                 };
@@ -186,7 +186,8 @@ impl Command {
 }
 
 /// The failure of a purge behind a deletion that was done.
-fn not_purged(id: SessionId, failure: Failure) -> Failure {
+fn not_purged(id: SessionId, error: Error) -> Failure {
+    let failure = Failure::from(error);
     let text = format!("session {id} is deleted now, and its events are still there: {}", failure.text);
     Failure { text, ..failure }
 }
