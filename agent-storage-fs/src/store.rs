@@ -373,7 +373,9 @@ impl SessionStore for FsStore {
                     Err(error) => return Err(error),
                 }
             }
-            done.damaged.extend(self.look(listing::missing).await?);
+            // What lies where nobody can look is named by that place, above.
+            let missing = self.look(listing::missing).await?.into_iter();
+            done.damaged.extend(missing.filter(|damage| damage.workspace.is_some()));
             for workspace in self.look(listing::workspaces).await? {
                 // What is wrong with a workspace, or its main session, is named elsewhere.
                 let load = move |tenant: &Tenant| {
