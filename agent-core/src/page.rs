@@ -68,7 +68,7 @@ pub struct Damaged {
     pub reason: String,
     /// Where a copy of the damaged bytes was put, if they were moved.
     pub kept: Option<String>,
-    /// The workspace that it belongs to, if a list of that workspace alone does not name it.
+    /// The workspace that it belongs to, where only a list of all workspaces names it; by this a collection keeps the workspace.
     pub workspace: Option<WorkspaceId>,
 }
 

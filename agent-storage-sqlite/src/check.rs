@@ -1,10 +1,8 @@
 //! What is wrong with the file as a whole: its structure, its schema, and rows that somebody deleted.
 
-use std::collections::BTreeMap;
-
-use agent_core::{SessionId, WorkspaceId};
+use agent_core::{Session, SessionId, WorkspaceId};
 use rusqlite::Connection;
-use rusqlite::types::Value;
+use rusqlite::types::ValueRef;
 
 use crate::error::{Step, corrupt};
 use crate::rows::{each, first_number, number, text};
@@ -77,12 +75,13 @@ fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
         let Some(session) = record(row, 0, tenant, id)? else { return Ok(()) };
         let mut what = None;
         for (name, value) in session_rows::columns(&session) {
-            if row.get::<_, Value>(name)? != value {
+            // As it is: another program may have stored bytes that are no text.
+            if row.get_ref(name)? != ValueRef::from(&value) {
                 what = Some(format!("another {name} in the table sessions than its record says"));
                 break;
             }
         }
-        if what.is_none() && labels(conn, number(row, 4)?)? != session.attributes.labels {
+        if what.is_none() && !has_labels(conn, number(row, 4)?, &session)? {
             what = Some("other rows in the table labels than its record has labels".to_owned());
         }
         if let Some(what) = what.filter(|_| found.len() < most) {
@@ -92,16 +91,18 @@ fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
     })
 }
 
-/// The labels of a session by the rows that lists go by.
-fn labels(conn: &Connection, log: i64) -> Step<BTreeMap<String, String>> {
-    let mut labels = BTreeMap::new();
-    let sql = "SELECT l.key, l.value FROM labels l JOIN sessions s USING (log) WHERE l.log = ? \
-        AND l.tenant = s.tenant AND l.session = s.id AND l.last_active_at = s.last_active_at";
+/// Whether the rows by which lists go are those of the session's labels, one for each, and no others are under its log.
+fn has_labels(conn: &Connection, log: i64, session: &Session) -> Step<bool> {
+    let (mut count, mut is_same) = (0, true);
+    let sql = "SELECT l.key, l.value, s.id IS NOT NULL FROM labels l LEFT JOIN sessions s ON s.log = l.log \
+        AND s.tenant = l.tenant AND s.id = l.session AND s.last_active_at = l.last_active_at WHERE l.log = ?";
     each(conn, sql, [log], |row| {
-        labels.insert(row.get(0)?, row.get(1)?);
+        count += 1;
+        let label = text(row, 0)?.and_then(|key| session.attributes.labels.get(key));
+        is_same &= label.is_some() && label.map(String::as_str) == text(row, 1)? && row.get(2)?;
         Ok(())
     })?;
-    Ok(labels)
+    Ok(is_same && count == session.attributes.labels.len())
 }
 
 /// The sessions of a tenant that have a log and no row in `sessions`, and the workspace in which each was made, where

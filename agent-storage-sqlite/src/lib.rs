@@ -53,7 +53,6 @@ mod files;
 mod heads;
 mod holder;
 mod listing;
-mod log;
 mod place;
 mod readers;
 mod reading;

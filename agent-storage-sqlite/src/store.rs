@@ -386,7 +386,9 @@ impl SessionStore for SqliteStore {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
         let work = async {
-            let lost = if query.with_total { self.find_rows().await? } else { Vec::new() };
+            // Once for all pages.
+            let is_first = query.with_total && query.cursor.is_none();
+            let lost = if is_first { self.find_rows().await? } else { Vec::new() };
             let mut listed = self.listed(&query).await?;
             listed.page.damaged.extend(lost);
             for id in std::mem::take(&mut listed.broken) {

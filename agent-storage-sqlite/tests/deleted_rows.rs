@@ -269,8 +269,19 @@ async fn a_column_changed_by_hand_is_named_and_made_again() {
         ("title", "'another'"),
     ];
     let of_sessions = columns.map(|(name, value)| (name, format!("UPDATE sessions SET {name} = {value}")));
-    let of_labels = [("labels", "UPDATE labels SET value = 'other'".to_owned())];
-    for (name, sql) in of_sessions.into_iter().chain(of_labels) {
+    // What is no text, in a column of text.
+    let no_text = [("title", "UPDATE sessions SET title = CAST(X'ff41' AS TEXT)")];
+    let added = "INSERT INTO labels SELECT tenant, 'added', value, last_active_at, session, log FROM labels";
+    let stale = "INSERT INTO labels SELECT tenant, key, value, 1, session, log FROM labels";
+    let labels = [
+        ("labels", "UPDATE labels SET value = 'other'"),
+        ("labels", "UPDATE labels SET value = CAST(X'ff' AS TEXT)"),
+        ("labels", "UPDATE labels SET session = 'another'"),
+        ("labels", added),
+        ("labels", stale),
+    ];
+    let others = no_text.into_iter().chain(labels).map(|(name, sql)| (name, sql.to_owned()));
+    for (name, sql) in of_sessions.into_iter().chain(others) {
         let stocked = Stocked::new().await;
         let before = (stocked.rows("sessions"), stocked.rows("labels"));
         assert!(stocked.site.raw().execute(&sql, []).unwrap() > 0);

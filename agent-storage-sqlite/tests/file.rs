@@ -54,6 +54,28 @@ async fn x01_what_is_not_ours_is_refused_and_left_alone() {
     assert!(SqliteStore::open(&under_a_file).await.is_err());
 }
 
+/// The log beside a file that is refused stays as it is: what another version has written there is not moved by this one.
+#[tokio::test]
+async fn a_refused_file_keeps_its_log() {
+    let site = Site::new();
+    drop(site.open().await);
+    for refused in ["PRAGMA user_version = 9", "PRAGMA application_id = 1"] {
+        // Another program, which is killed: it leaves its log.
+        let other = site.raw();
+        other.execute_batch(refused).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        let beside = |path: &std::path::Path| std::path::PathBuf::from(format!("{}-wal", path.display()));
+        let (path, log) = (copy.path().join("agent.db"), beside(&copy.path().join("agent.db")));
+        fs::copy(site.path(), &path).unwrap();
+        fs::copy(beside(&site.path()), &log).unwrap();
+        let before = (fs::read(&path).unwrap(), fs::read(&log).unwrap());
+        assert!(!before.1.is_empty(), "{refused}");
+        refusal(&path).await;
+        assert!(fs::read(&path).unwrap() == before.0, "{refused}: the file was changed");
+        assert!(fs::read(&log).unwrap() == before.1, "{refused}: the log was changed");
+    }
+}
+
 /// X05: options are read from an address; what is none is refused, and the known ones are named.
 #[tokio::test]
 async fn x05_addresses_are_checked() {

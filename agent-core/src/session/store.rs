@@ -200,8 +200,8 @@ pub struct SessionQuery {
     /// Only those that want somebody to come by this time; and the list is in the order in which they do, the earliest
     /// first, where times are equal in the order of their ids.
     pub due: Option<Timestamp>,
-    /// Whether to count all that match, on all pages. Such a list looks at every session, so that it also names those that
-    /// are missing, if there was one.
+    /// Whether to count all that match, on all pages. The first page of such a list also names the sessions that are missing:
+    /// the store knows that they were there. It looks at every session of the tenant, and costs more.
     pub with_total: bool,
     /// The most sessions on the page; at most 1,000. 0 gives an empty page, without a next one.
     pub limit: usize,

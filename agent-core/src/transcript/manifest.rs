@@ -138,9 +138,10 @@ impl Manifest {
     ///
     /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
     /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
-    /// there, and had something left to do, or is not in the document either: import its own document first; `Corrupt` if its ancestors cannot be what the
-    /// document says; `Denied` for a session with an id of a shelf; `InvalidInput` for an event that no log has; `LimitExceeded` for a commit that is larger than any
-    /// that is stored; `Unsupported` for what only a newer version of this library understands.
+    /// there, and had something left to do, or is not in the document either: import its own document first; `Corrupt` if its
+    /// ancestors cannot be what the document says; `Denied` for an id of version 8, which only shelves have; `InvalidInput` for
+    /// an event that no log has; `LimitExceeded` for a commit that is larger than any that is stored; `Unsupported` for what
+    /// only a newer version of this library understands.
     ///
     /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted` if its parent was deleted there; those of
     /// [`SessionStoreExt::settle`].

@@ -1,5 +1,6 @@
 //! The file's tables: how a connection is opened, what is checked before it is used, and the migrations.
 
+mod log;
 mod open;
 
 use std::collections::HashSet;
@@ -13,7 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{Step, corrupt};
 use crate::rows::first_number;
-use crate::{log, place, rebuild};
+use crate::{place, rebuild};
 
 /// `AGNT`: by this a file says whose it is.
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
@@ -102,7 +103,12 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
         Ok(conn) => conn,
         Err(error) => return Ok(Err(error)),
     };
-    match check(&conn, &config.path)? {
+    let checked = check(&conn, &config.path)?;
+    if checked.is_err() {
+        // What a refused file's log holds stays there: closing the last connection would move it, and remove the log.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    }
+    match checked {
         // A database without a single table.
         Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
         Ok(version) if version == MIGRATIONS.len() => {
@@ -147,7 +153,7 @@ fn check_sqlite(version: &str) -> Result<()> {
 }
 
 /// Whose the file is, and of which version of the schema.
-pub(crate) fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
+fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
     // In one statement, so that all three are of one moment: another opener may be at work.
     let (application, version, objects): (i64, i64, i64) = conn.query_row(
         "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema) \

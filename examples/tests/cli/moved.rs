@@ -159,3 +159,21 @@ fn a_session_that_is_missing_keeps_its_workspace() {
     let (again, there) = site.say("second");
     assert_eq!((again, there), (main, workspace));
 }
+
+/// R13: a purge that is refused comes behind a deletion that was done; the program says both, and what to do.
+#[test]
+fn a_purge_that_is_refused_tells_of_the_deletion() {
+    let site = Site::new("files");
+    let (main, workspace) = site.say("first");
+    let fork = site.ok(&["session", "fork", &main]);
+    let fork = fork.trim();
+    let (own, aside) = (sessions(&site, &workspace).join(fork), site.path().join("aside"));
+    fs::rename(&own, &aside).unwrap();
+    let refused = site.run(&["session", "delete", &main, "--purge"]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    let said = format!("session {main} is deleted now, and its events are still there");
+    assert!(refused.err.contains(&said) && refused.err.contains(fork), "{refused:?}");
+    fs::rename(&aside, &own).unwrap();
+    site.ok(&["session", "delete", &main, "--purge"]);
+    assert!(site.ok(&["session", "export", fork]).contains("first"));
+}

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Import {
         /// The file; - is standard input
         file: PathBuf,
-        /// Complete sessions that it was made from, if an import was cut off; else what is there of others stays as it is
+        /// Also complete the sessions it was forked from, where an import was cut off; for documents that you trust
         #[arg(long)]
         with_ancestors: bool,
     },

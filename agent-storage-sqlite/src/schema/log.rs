@@ -9,8 +9,9 @@ use agent_core::Result;
 use rusqlite::config::DbConfig;
 use rusqlite::{MAIN_DB, OpenFlags};
 
+use super::{check, connect};
 use crate::error::is_busy;
-use crate::{files, place, schema};
+use crate::{files, place};
 
 /// How much is written at a time.
 const CHUNK: usize = 1 << 20;
@@ -21,13 +22,13 @@ const CHUNK: usize = 1 << 20;
 /// memory and not on the disk; whoever opens the file next would take it for durable, sync the log to no effect, and begin
 /// to move the transaction into the database. If the power went then, neither would hold all of it. Bytes that are written
 /// again are synced again. The outer error is SQLite's.
-pub(crate) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
+pub(super) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
     let log = match files::beside(path, "-wal") {
         Ok(log) if files::len(&log).unwrap_or(0) > 0 => log,
         Ok(_) => return Ok(Ok(())),
         Err(error) => return Ok(Err(error)),
     };
-    let conn = schema::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     if conn.is_readonly(MAIN_DB)? {
         // Nor will anything be moved into the database.
         return Ok(Ok(()));
@@ -37,7 +38,7 @@ pub(crate) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE")?;
     // From its first read on it is alone, or the file is busy: then others have it open, who know what was synced.
-    match schema::check(&conn, path) {
+    match check(&conn, path) {
         Ok(Ok(_)) => {
             Ok(write_again(&log).map_err(|error| place::failed("write again, and sync,", &log, error)))
         }
