@@ -27,7 +27,7 @@ use std::fmt;
 
 use toml::{Table, Value};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Where a value comes from. A later one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tracing::{Instrument, debug, instrument};
 
-use crate::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::id::{Epoch, Seq, SessionId};
 use crate::holdings::{Documents, Learnings, effective_mounts, freeze_mounts};
-use crate::id::{Epoch, Seq, SessionId};
 use crate::retention::Former;
 use crate::runtime::AgentRuntime;
 use crate::runtime::calls::call_at;
@@ -356,7 +356,7 @@ impl SessionHandle {
                     // Looked at first: what was stored before the end is read after it.
                     let is_over = *over.borrow();
                     if let Some((events, seen)) = next_events(&*sessions, id, seen).await? {
-                        return Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)));
+                        return Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), seen)));
                     }
                     if is_over {
                         return Ok(None);

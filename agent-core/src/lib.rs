@@ -6,18 +6,15 @@
 //! `AgentRuntime` on it.
 
 pub mod audit;
+mod base;
 pub mod binding;
 pub mod configuration;
 pub mod copy;
-mod effects;
-mod error;
 #[cfg(feature = "runtime")]
 mod handle;
 pub mod holdings;
-mod id;
 mod in_memory;
 mod isolated;
-mod json;
 pub mod maintenance;
 mod manager;
 mod open_state;
@@ -37,14 +34,18 @@ pub mod workspace;
 pub use async_trait::async_trait;
 
 pub use audit::{Audit, AuditEntry, AuditPage};
+pub use base::effects::{Clock, Effects, Random};
+pub use base::error::{Error, ErrorKind, Result, WriteOutcome};
+pub use base::id::{
+    CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId,
+};
+pub use base::json::{RawFields, RawJson};
+pub use base::text::ParseError;
+pub use base::timestamp::Timestamp;
 pub use binding::{Binding, BindingQuery, BindingStore};
-pub use effects::{Clock, Effects, Random, Timestamp};
-pub use error::{Error, ErrorKind, Result, WriteOutcome};
 #[cfg(feature = "runtime")]
 pub use handle::{ActionAnswer, ContextCounts, SessionHandle};
-pub use id::{CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
 pub use in_memory::MemoryStore;
-pub use json::{RawFields, RawJson};
 pub use maintenance::{Finding, FindingKind, Gap, Salvaged, Verification};
 pub use manager::{NewWorkspace, Resolution, Resolved, WorkspaceManager};
 pub use open_state::{OpenState, Operating};

@@ -2,11 +2,12 @@
 
 use tracing::warn;
 
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, SessionId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::binding::BindingQuery;
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::Shelf;
-use crate::id::{DeviceId, SessionId, WorkspaceId};
 use crate::page::Page;
 use crate::session::{
     Actor, Commit, Expect, NewSession, Patch, Purge, Reason, Session, SessionState, SessionStoreExt, Trigger,

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{WorkspaceId, quoted};
+use crate::base::error::{Error, Result};
+use crate::base::id::WorkspaceId;
+use crate::base::text::{ParseError, quoted};
+use crate::base::timestamp::Timestamp;
 
 /// The most items on a page; a larger wish is cut down to it.
 pub const PAGE_MAX: usize = 1000;
@@ -147,7 +148,7 @@ impl Cursor {
     /// # Errors
     ///
     /// `InvalidInput` where it was made by another query.
-    pub fn recent_key<T: FromStr<Err = Error>>(&self, fingerprint: u64) -> Result<(Timestamp, T)> {
+    pub fn recent_key<T: FromStr<Err = ParseError>>(&self, fingerprint: u64) -> Result<(Timestamp, T)> {
         let (at, id) = self
             .key(fingerprint)?
             .split_once(' ')

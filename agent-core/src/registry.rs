@@ -20,8 +20,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::error::{Error, Result};
-use crate::id::{TenantId, quoted};
+use crate::base::error::{Error, Result};
+use crate::base::id::TenantId;
+use crate::base::text::quoted;
 use crate::in_memory::MemoryStore;
 use crate::storage::{Storage, Tenants};
 

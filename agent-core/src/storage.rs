@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::base::error::Result;
+use crate::base::id::TenantId;
 use crate::binding::BindingStore;
-use crate::error::Result;
-use crate::id::TenantId;
 use crate::page::Page;
 use crate::session::SessionStore;
 use crate::workspace::WorkspaceStore;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug, Display};
 
-use agent_core::{Error, WriteOutcome};
+use agent_core::{Error, ParseError, WriteOutcome};
 
 /// Why a clause failed.
 #[derive(Clone, Debug)]
@@ -84,6 +84,13 @@ impl From<Error> for Failure {
     /// An operation failed that the clause depends on.
     fn from(error: Error) -> Self {
         Self::of("an operation that must succeed", "success", &error)
+    }
+}
+
+impl From<ParseError> for Failure {
+    /// A name or an id that the clause makes is none.
+    fn from(error: ParseError) -> Self {
+        Error::from(error).into()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, WriteOutcome};
+use agent_core::{Error, ErrorKind, ParseError, WriteOutcome};
 
 use crate::place;
 
@@ -18,6 +18,12 @@ pub(crate) enum Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Refused(error)
+    }
+}
+
+impl From<ParseError> for Fault {
+    fn from(error: ParseError) -> Self {
+        Self::Refused(error.into())
     }
 }
 

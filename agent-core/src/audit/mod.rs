@@ -35,10 +35,11 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::id::Seq;
+use crate::base::timestamp::Timestamp;
 use crate::holdings::Shelf;
-use crate::id::Seq;
 use crate::session::{
     Actor, Body, EventType, NewEvent, OperationNoted, OperationOutcome, ReadEvents, SessionStore,
     SessionStoreExt,

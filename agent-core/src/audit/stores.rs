@@ -5,11 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::audit::Notes;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, Epoch, Revision, Seq, SessionId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::binding::{Binding, BindingQuery, BindingStore};
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::Shelf;
-use crate::id::{DeviceId, Epoch, Revision, Seq, SessionId, WorkspaceId};
 use crate::page::{Damaged, Page};
 use crate::session::{
     Capabilities, Commit, Committed, Event, EventPage, Expect, Operation, OperationNoted, Pulse, Purge,

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{DeviceId, WorkspaceId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, WorkspaceId};
 use crate::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 use crate::session::Expect;
 
@@ -156,7 +156,10 @@ impl BindingQuery {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub fn after(&self) -> Result<Option<DeviceId>> {
-        self.cursor.as_ref().map(|cursor| cursor.key(self.fingerprint())?.parse()).transpose()
+        self.cursor
+            .as_ref()
+            .map(|cursor| Ok(cursor.key(self.fingerprint())?.parse::<DeviceId>()?))
+            .transpose()
     }
 
     /// For backends that hold all bindings at hand: the page of those that match, from any order.

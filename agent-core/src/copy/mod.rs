@@ -59,8 +59,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{SessionId, WorkspaceId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{SessionId, WorkspaceId};
 use crate::page::{Damaged, Page};
 use crate::storage::Storage;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::{Revision, SessionId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::binding::{Binding, BindingQuery};
 use crate::copy::{CopyStage, Outcome, Stop, Work};
-use crate::effects::Timestamp;
-use crate::error::{ErrorKind, Result};
-use crate::id::{Revision, SessionId, WorkspaceId};
 use crate::page::PAGE_MAX;
 use crate::session::Expect;
 use crate::workspace::{Workspace, WorkspaceQuery, WorkspaceStatus};

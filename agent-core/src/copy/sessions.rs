@@ -6,11 +6,11 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use uuid::Builder;
 
+use crate::base::error::Result;
+use crate::base::id::{CommitId, Seq, SessionId};
+use crate::base::json::RawFields;
+use crate::base::timestamp::Timestamp;
 use crate::copy::{CopyStage, Outcome, Stop, Work};
-use crate::effects::Timestamp;
-use crate::error::Result;
-use crate::id::{CommitId, Seq, SessionId};
-use crate::json::RawFields;
 use crate::page::PAGE_MAX;
 use crate::session::history::own_events;
 use crate::session::{

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::id::Revision;
 use crate::holdings::{Document, DocumentWrite, Documents};
-use crate::id::Revision;
 use crate::session::{Actor, DocumentHead};
 
 /// One of the four places of a session in which what is written stays.

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Revision, WorkspaceId};
+use crate::base::text::quoted;
 use crate::holdings::areas::check_path;
 use crate::holdings::{Document, DocumentWrite, Documents, Shelf};
-use crate::id::{Revision, WorkspaceId, quoted};
 use crate::session::Actor;
 use crate::storage::Storage;
 use crate::workspace::WorkspaceStatus;

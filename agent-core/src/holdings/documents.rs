@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Revision, Seq, SessionId};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Revision, Seq, SessionId};
+use crate::base::timestamp::Timestamp;
 use crate::session::{
     Actor, Body, Commit, DocumentHead, DocumentWritten, Event, Expect, NewEvent, ReadEvents, Session,
     SessionStore, SessionStoreExt,

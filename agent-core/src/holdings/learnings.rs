@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Seq, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::holdings::{Document, Documents, Shelf};
-use crate::id::{Seq, WorkspaceId};
 use crate::session::{
     Actor, Body, Commit, DocumentWritten, Event, EventType, Expect, Learning, LearningPromoted, NewEvent,
     ReadEvents, Session, SessionStore, SessionStoreExt,

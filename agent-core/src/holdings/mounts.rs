@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::effects::Effects;
-use crate::error::{ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::SessionId;
 use crate::holdings::Shelf;
-use crate::id::SessionId;
 use crate::session::{
     Committed, Expect, MountOrigin, MountSet, NewEvent, Patch, Session, SessionStore, SessionStoreExt,
 };

@@ -6,10 +6,11 @@ use sha2::{Digest, Sha256};
 use uuid::Builder;
 
 use crate::audit::refuse_audit;
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{SessionId, WorkspaceId};
+use crate::base::text::check_text;
 use crate::holdings::WorkspaceArea;
-use crate::id::{SessionId, WorkspaceId, check_text};
 use crate::session::{Commit, Expect, NewSession, Patch, Session, SessionStore, SessionStoreExt, Trigger};
 
 /// What a shelf belongs to.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, Epoch, Revision, Seq, SessionId, TenantId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::binding::{Binding, BindingQuery, BindingStore, decide_bind};
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{DeviceId, Epoch, Revision, Seq, SessionId, TenantId, WorkspaceId};
 use crate::open_state::OpenState;
 use crate::page::Page;
 use crate::session::{

@@ -6,9 +6,9 @@ use std::fmt;
 use tracing::instrument;
 
 use super::walk::{Step, Walk};
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Seq, SessionId, WorkspaceId};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Seq, SessionId, WorkspaceId};
 use crate::manager::WorkspaceManager;
 use crate::session::record::OPEN_CALLS_MAX;
 use crate::session::{

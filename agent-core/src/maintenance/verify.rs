@@ -6,10 +6,10 @@ use std::fmt;
 use tracing::instrument;
 
 use super::walk::{Step, Walk};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Seq, SessionId, WorkspaceId};
 use crate::binding::BindingQuery;
-use crate::error::{Error, ErrorKind, Result};
 use crate::holdings::Shelf;
-use crate::id::{Seq, SessionId, WorkspaceId};
 use crate::page::{Damaged, PAGE_MAX};
 use crate::session::{Event, ReadEvents, Session, SessionQuery, SessionState, SessionSummary};
 use crate::storage::Storage;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::Gap;
-use crate::error::{ErrorKind, Result};
-use crate::id::{Seq, SessionId};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::{Seq, SessionId};
 use crate::page::Damaged;
 use crate::session::{Event, EventPage, ReadEvents, Session, SessionStore, SessionStoreExt};
 

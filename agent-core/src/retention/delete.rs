@@ -5,9 +5,9 @@
 
 use tracing::{instrument, warn};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{SessionId, WorkspaceId};
 use crate::holdings::Shelf;
-use crate::id::{SessionId, WorkspaceId};
 use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::page::PAGE_MAX;
 use crate::retention::purge::needed;

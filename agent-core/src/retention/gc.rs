@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tracing::{debug, instrument};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Seq, SessionId, WorkspaceId};
-use crate::json::RawJson;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Seq, SessionId, WorkspaceId};
+use crate::base::json::RawJson;
+use crate::base::timestamp::Timestamp;
 use crate::manager::WorkspaceManager;
 use crate::page::{Damaged, PAGE_MAX};
 use crate::retention::delete::{COLLECTED, living};

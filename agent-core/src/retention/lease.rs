@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::error::{ErrorKind, Result};
-use crate::id::SessionId;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::SessionId;
 use crate::session::{Pulse, Session, SessionStore};
 
 /// Of these sessions, those whose holder is gone: proven dead, or without a sign of life for a whole ttl. Watches all

@@ -26,8 +26,8 @@ pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
 pub use reset::Former;
 pub use sweep::{Act, Inactive, SweepPolicy, SweepReport, Swept};
 
-use crate::effects::Timestamp;
-use crate::id::SessionId;
+use crate::base::id::SessionId;
+use crate::base::timestamp::Timestamp;
 use crate::session::Session;
 
 /// Something that is old enough to go, and stays.

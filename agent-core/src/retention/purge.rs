@@ -1,7 +1,7 @@
 //! Which bytes of a deleted session may go: all but those that a living session forked from it reads.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Seq, SessionId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Seq, SessionId};
 use crate::manager::WorkspaceManager;
 use crate::page::PAGE_MAX;
 use crate::planted::planted;

@@ -2,8 +2,8 @@
 
 use tracing::instrument;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::SessionId;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::SessionId;
 use crate::manager::WorkspaceManager;
 use crate::retention::refuse_shelf;
 use crate::session::{Commit, Expect, Patch, Reason, Session, SessionState, SessionStoreExt, Trigger};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tracing::instrument;
 
-use crate::effects::Timestamp;
-use crate::error::{ErrorKind, Result};
-use crate::id::{SessionId, WorkspaceId};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::{SessionId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::manager::WorkspaceManager;
 use crate::page::{Damaged, PAGE_MAX};
 use crate::retention::gc::is_race;

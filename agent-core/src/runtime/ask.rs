@@ -5,9 +5,9 @@ use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::json::RawJson;
 use crate::isolated::{Isolated, isolated};
-use crate::json::RawJson;
 use crate::runtime::Shared;
 use crate::runtime::drive::Driver;
 use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::base::effects::Effects;
+use crate::base::error::{Error, Result};
+use crate::base::text::check_text;
 use crate::binding::BindingStore;
-use crate::effects::Effects;
-use crate::error::{Error, Result};
-use crate::id::check_text;
 use crate::isolated::called;
 use crate::manager::WorkspaceManager;
 use crate::runtime::config::Config;

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use tracing::{Instrument, info_span};
 
-use crate::error::{Error, Result};
-use crate::id::{Seq, check_text};
-use crate::json::RawJson;
+use crate::base::error::{Error, Result};
+use crate::base::id::Seq;
+use crate::base::json::RawJson;
+use crate::base::text::check_text;
 use crate::runtime::ToolContext;
 use crate::runtime::drive::Driver;
 use crate::runtime::provider::{ModelCall, ToolMode};

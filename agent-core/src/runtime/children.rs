@@ -2,7 +2,7 @@
 
 use tracing::{debug, warn};
 
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::runtime::AgentRuntime;
 use crate::runtime::run::Input;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::check_text;
+use crate::base::error::{Error, Result};
+use crate::base::text::check_text;
+use crate::base::timestamp::Timestamp;
 use crate::session::{Keep, LeaseRequest};
 use crate::transcript::ContextLimits;
 
@@ -374,7 +374,7 @@ impl Config {
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut check = |result: Result<()>| faults.extend(result.err().map(|error| error.to_string()));
-        check(check_text("lease holder", &self.holder, 256));
+        check(check_text("lease holder", &self.holder, 256).map_err(Error::from));
         if self.lease_ttl < Duration::from_millis(3) || self.lease_ttl > Duration::from_secs(24 * 3600) {
             check(Err(Error::invalid(format!(
                 "a lease of {:?}; give at least 3 ms and at most a day",

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{CommitId, Epoch, RunId};
 use crate::handle::SessionHandle;
 use crate::holdings::effective_mounts;
-use crate::id::{CommitId, Epoch, RunId};
 use crate::isolated::{called, isolated};
 use crate::runtime::AgentRuntime;
 use crate::runtime::Slot;

@@ -40,11 +40,11 @@ pub use run::{Canceller, Input, Run, RunOutcome, RunReport, Stored, Update};
 pub use scheduler::Scheduler;
 pub use session_tools::SessionTools;
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, SessionId, WorkspaceId};
+use crate::base::json::RawJson;
 use crate::handle::SessionHandle;
-use crate::id::{DeviceId, SessionId, WorkspaceId};
-use crate::json::RawJson;
 use crate::manager::WorkspaceManager;
 use crate::secrets::Secrets;
 use crate::session::Patch;

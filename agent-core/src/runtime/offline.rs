@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
 use tokio::sync::watch;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::json::RawJson;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::json::RawJson;
 use crate::runtime::provider::{
     LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, Usage,
 };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tracing::warn;
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{RunId, SessionId, WorkspaceId};
+use crate::base::json::RawJson;
 use crate::holdings::effective_mounts;
-use crate::id::{RunId, SessionId, WorkspaceId};
-use crate::json::RawJson;
 use crate::runtime::provider::ToolSpec;
 use crate::runtime::run::RunReport;
 use crate::secrets::{Secret, SecretName, Secrets};

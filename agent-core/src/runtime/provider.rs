@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
-use crate::error::Result;
-use crate::json::RawJson;
+use crate::base::error::Result;
+use crate::base::json::RawJson;
 pub use crate::session::Usage;
 use crate::session::{Cost, Reason};
 use crate::transcript::ModelMessage;

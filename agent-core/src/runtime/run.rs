@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, RunId, Seq, SessionId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, RunId, Seq, SessionId};
 use crate::runtime::provider::Usage;
 use crate::runtime::updates::{UpdateReceiver, updates};
 use crate::session::{

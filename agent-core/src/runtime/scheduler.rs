@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, info_span, warn};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Seq, SessionId, TenantId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, Seq, SessionId, TenantId};
 use crate::isolated::isolated;
 use crate::runtime::AgentRuntime;
 use crate::runtime::children::deliver;

@@ -10,10 +10,11 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CommitId, Epoch, Seq, SessionId};
-use crate::json::RawJson;
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{CommitId, Epoch, Seq, SessionId};
+use crate::base::json::RawJson;
+use crate::base::timestamp::Timestamp;
 use crate::runtime::children::start;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::ToolSpec;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::handle::SessionHandle;
 use crate::holdings::{Documents, Migrations};
 use crate::runtime::config::{Config, Limits, ToolPolicy};

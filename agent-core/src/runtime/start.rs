@@ -6,9 +6,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::{Epoch, Seq};
 use crate::handle::SessionHandle;
-use crate::id::{Epoch, Seq};
 use crate::runtime::drive::Driver;
 use crate::runtime::run::{Input, Run, Stored};
 use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
@@ -190,7 +190,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
 fn start(
     handle: &SessionHandle,
     slot: Slot,
-    run: crate::id::RunId,
+    run: crate::base::id::RunId,
     epoch: Epoch,
     committed: Committed,
     unattended: bool,

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-use crate::error::{Error, ErrorKind};
-use crate::id::{Epoch, Seq, SessionId};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::id::{Epoch, Seq, SessionId};
 use crate::isolated::isolated;
 use crate::session::{EventType, ReadEvents, Request, Session, SessionStore};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::base::json::RawJson;
 use crate::isolated::{called, isolated};
-use crate::json::RawJson;
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};

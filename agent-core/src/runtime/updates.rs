@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::runtime::run::Update;
 
 /// The most bytes of updates that wait to be read.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::json::RawJson;
+use crate::base::json::RawJson;
 use crate::secrets::SecretName;
 use crate::secrets::known::Known;
 

@@ -54,12 +54,12 @@ use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{TenantId, WorkspaceId, quoted, text_serde};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{TenantId, WorkspaceId};
+use crate::base::json::RawJson;
+use crate::base::text::{quoted, text_serde};
 use crate::isolated::isolated;
-use crate::json::RawJson;
 use crate::secrets::known::Known;
 use crate::storage::Storage;
 

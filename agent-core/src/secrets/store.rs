@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::effects::Timestamp;
-use crate::error::Result;
-use crate::id::{Epoch, Seq, SessionId};
-use crate::json::{RawFields, RawJson};
+use crate::base::error::Result;
+use crate::base::id::{Epoch, Seq, SessionId};
+use crate::base::json::{RawFields, RawJson};
+use crate::base::timestamp::Timestamp;
 use crate::page::{Damaged, Page};
 use crate::secrets::Secrets;
 use crate::session::{

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::id::check_text;
-use crate::json::{RawFields, RawJson};
+use crate::base::error::{Error, Result};
+use crate::base::json::{RawFields, RawJson};
+use crate::base::text::check_text;
+use crate::base::text::words;
 use crate::session::mounts::{MountSet, Mounts, MountsPatch};
 use crate::session::record::is_default;
-use crate::session::state::words;
 
 /// The most labels that a session may have.
 pub const LABELS_MAX: usize = 64;

@@ -2,17 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{Seq, SessionId, check_text};
-use crate::json::{RawFields, RawJson};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Seq, SessionId};
+use crate::base::json::{RawFields, RawJson};
+use crate::base::text::check_text;
+use crate::base::text::words;
+use crate::base::timestamp::Timestamp;
 use crate::session::document::DocumentWritten;
 use crate::session::event::EventType;
 use crate::session::learning::{Learning, LearningPromoted};
 use crate::session::ledger::{Artifact, RunUsage};
 use crate::session::operation::OperationNoted;
 use crate::session::record::{ActionId, CallId, Created, Patch, Reported, SpanId, Status, is_default};
-use crate::session::state::words;
 
 /// An event's payload by its type. Fields that this version does not know stay in [`Event::data`](super::Event::data).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -523,21 +524,21 @@ impl Body {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::AgentToolUse(call) | Self::AgentCustomToolUse(call) => {
-                check_text("tool name", &call.name, 128)
+                Ok(check_text("tool name", &call.name, 128)?)
             }
-            Self::SpanStarted(span) => check_text("span name", &span.name, 128),
+            Self::SpanStarted(span) => Ok(check_text("span name", &span.name, 128)?),
             Self::SessionWakeScheduled(wake) => {
                 check_text("wake key", &wake.key, 128)?;
                 if wake.note.len() > 512 {
                     return Err(Error::limit(format!(
                         "the note of wake {} has {} bytes; at most 512 are kept",
-                        crate::id::quoted(&wake.key),
+                        crate::base::text::quoted(&wake.key),
                         wake.note.len()
                     )));
                 }
                 Ok(())
             }
-            Self::SessionWakeCancelled(wake) => check_text("wake key", &wake.key, 128),
+            Self::SessionWakeCancelled(wake) => Ok(check_text("wake key", &wake.key, 128)?),
             Self::SessionUpdated(patch) => patch.check(),
             Self::SessionDocumentWritten(written) => written.check(),
             Self::SessionRunUsage(used) => used.check(),

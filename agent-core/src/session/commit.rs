@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use crate::effects::{Effects, Timestamp};
-use crate::error::{Error, Result};
-use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text};
-use crate::json::{RawFields, RawJson};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, Result};
+use crate::base::id::{CommitId, Epoch, RunId, Seq, SessionId};
+use crate::base::json::{RawFields, RawJson};
+use crate::base::state::Reason;
+use crate::base::text::check_text;
+use crate::base::timestamp::Timestamp;
 use crate::session::body::Message;
 use crate::session::event::{Actor, EVENT_MAX_BYTES, Event, EventType, NewEvent};
 use crate::session::record::{ActionId, Failure, NewSession, OPEN_CALLS_MAX, PendingAction, Session};
-use crate::session::state::Reason;
 
 /// The most events that one commit may bring.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
@@ -344,7 +346,7 @@ impl Commit {
         let (mut events, mut bytes) = (0usize, 0usize);
         let size_of = |data: &RawJson, extra: &RawFields| {
             self.check_depth(data.depth(), extra)?;
-            Ok(data.get().len() + extra.size_bytes())
+            Ok::<_, Error>(data.get().len() + extra.size_bytes())
         };
         let mut add = |size: usize| {
             if size > EVENT_MAX_BYTES {

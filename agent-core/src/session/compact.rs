@@ -1,7 +1,7 @@
 //! Up to where a summary may stand for the history.
 
-use crate::error::{Error, Result};
-use crate::id::Seq;
+use crate::base::error::{Error, Result};
+use crate::base::id::Seq;
 use crate::session::event::EventType;
 use crate::session::ext::SessionStoreExt;
 use crate::session::read::ReadEvents;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::id::{Seq, SessionId, WorkspaceId};
+use crate::base::id::{Seq, SessionId, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::session::attributes::{Attributes, Patch};
 use crate::session::document::DocumentHead;
 use crate::session::event::Actor;

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Revision, Seq, check_text};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Revision, Seq};
+use crate::base::text::check_text;
 use crate::session::event::{Event, Role};
 use crate::session::record::{Session, is_default};
 
@@ -65,7 +66,7 @@ impl DocumentWritten {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        check_text("document name", &self.name, DOCUMENT_NAME_MAX_BYTES)
+        Ok(check_text("document name", &self.name, DOCUMENT_NAME_MAX_BYTES)?)
     }
 }
 

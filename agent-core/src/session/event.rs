@@ -7,10 +7,12 @@ use std::str::FromStr;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{CommitId, EventId, RunId, Seq, check_text, quoted, text_serde};
-use crate::json::{Fault, RawFields, RawJson, Text};
+use crate::base::error::{Error, Result};
+use crate::base::id::{CommitId, EventId, RunId, Seq};
+use crate::base::json::{Fault, RawFields, RawJson};
+use crate::base::text::Text;
+use crate::base::text::{check_text, quoted, text_serde};
+use crate::base::timestamp::Timestamp;
 use crate::session::attributes::Patch;
 use crate::session::body::{
     Body, Compaction, Message, Note, SystemMessage, ToolOutcome, ToolResult, ToolUse, Wake, WakeCancelled,

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result, WriteOutcome};
-use crate::id::{Seq, SessionId};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::id::{Seq, SessionId};
+use crate::base::state::{SessionState, TriggerKind, target};
 use crate::isolated::isolated;
 use crate::planted::planted;
 use crate::session::body::{Body, ChildCreated};
@@ -18,7 +19,6 @@ use crate::session::history::{PAGE, PAGE_BYTES, coming, fold_own, history_page, 
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::{Fork, NewSession, Patch, Session};
 use crate::session::report::report;
-use crate::session::state::{SessionState, TriggerKind, target};
 use crate::session::store::SessionStore;
 
 /// How often a commit that may have landed, or that the store could not take, is sent again.
@@ -460,7 +460,7 @@ pub trait SessionStoreExt: SessionStore {
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
         let pages = stream::try_unfold(after, move |seen| async move {
             let (events, seen) = coming(self, id, seen).await?;
-            Ok(Some((stream::iter(events.into_iter().map(Ok)), seen)))
+            Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), seen)))
         });
         pages.try_flatten().boxed()
     }

@@ -2,9 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::base::state::{Reason, SessionState, TriggerKind};
+use crate::base::timestamp::Timestamp;
 use crate::session::body::{SystemMessage, Wake, WakeCancelled};
 use crate::session::event::{Actor, Event, EventType};
 use crate::session::ledger::UsageTotals;
@@ -12,7 +13,6 @@ use crate::session::record::{
     CallId, Counts, Created, NewSession, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session,
     SpanId, Status,
 };
-use crate::session::state::{Reason, SessionState, TriggerKind};
 use crate::session::transition::Transition;
 
 /// Of a tool call or result, what the fold needs.
@@ -133,7 +133,7 @@ impl Session {
             reported: None,
             recent: Vec::new(),
             newer: None,
-            extra: crate::json::RawFields::new(),
+            extra: crate::base::json::RawFields::new(),
         }
     }
 

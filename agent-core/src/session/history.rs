@@ -2,8 +2,8 @@
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::error::{Error, Result};
-use crate::id::{Seq, SessionId};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Seq, SessionId};
 use crate::page::PAGE_MAX;
 use crate::session::event::Event;
 use crate::session::ext::SessionStoreExt;

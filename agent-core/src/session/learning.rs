@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::id::{Seq, SessionId, check_text};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Seq, SessionId};
+use crate::base::text::check_text;
+use crate::base::text::words;
 use crate::session::document::DOCUMENT_NAME_MAX_BYTES;
-use crate::session::state::words;
 
 /// The most bytes of a learning's text.
 pub const LEARNING_MAX_BYTES: usize = 16 << 10;
@@ -80,7 +81,7 @@ impl Learning {
                 self.text.len()
             )));
         }
-        self.key.as_ref().map_or(Ok(()), |key| check_text("learning key", key, 256))
+        self.key.as_ref().map_or(Ok(()), |key| Ok(check_text("learning key", key, 256)?))
     }
 }
 
@@ -102,6 +103,6 @@ impl LearningPromoted {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        check_text("document name", &self.document, DOCUMENT_NAME_MAX_BYTES)
+        Ok(check_text("document name", &self.document, DOCUMENT_NAME_MAX_BYTES)?)
     }
 }

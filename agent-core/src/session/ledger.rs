@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::id::{RunId, check_text};
+use crate::base::error::{Error, Result};
+use crate::base::id::RunId;
+use crate::base::text::check_text;
 use crate::session::record::{Session, is_default};
 
 /// The most currencies that a session's sums may have.
@@ -93,7 +94,7 @@ impl RunUsage {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.cost.as_ref().map_or(Ok(()), |cost| check_text("currency", &cost.currency, 16))
+        self.cost.as_ref().map_or(Ok(()), |cost| Ok(check_text("currency", &cost.currency, 16)?))
     }
 }
 

@@ -18,13 +18,13 @@ mod parts;
 pub mod plan;
 pub mod read;
 pub mod record;
-pub mod state;
 pub mod store;
 pub mod transition;
 
 pub(crate) mod ext;
 pub(crate) mod report;
 
+pub use crate::base::state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use attributes::{
     Access, Attributes, ExternalHandle, Keep, Labels, Liveness, Patch, References, Resource, Title,
 };
@@ -50,7 +50,6 @@ pub use record::{
     OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Session, SessionSummary, SpanId,
     Status,
 };
-pub use state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use store::{
     Capabilities, Consistency, Durability, Pulse, Purge, Purged, Rebuilt, Scope, SessionQuery, SessionStore,
 };

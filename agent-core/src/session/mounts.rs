@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::id::check_text;
+use crate::base::error::{Error, Result};
+use crate::base::text::check_text;
+use crate::base::text::words;
 use crate::session::attributes::{Access, present};
-use crate::session::state::words;
 
 /// The most mounts that a session may have pinned, removed and frozen, each.
 pub const MOUNTS_MAX: usize = 128;
@@ -169,5 +169,5 @@ impl MountsPatch {
 }
 
 fn check_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
-    names.try_for_each(|name| check_text("mounted resource", name, MOUNT_NAME_MAX_BYTES))
+    names.try_for_each(|name| Ok(check_text("mounted resource", name, MOUNT_NAME_MAX_BYTES)?))
 }

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::id::{DeviceId, Seq, SessionId, WorkspaceId, check_text};
-use crate::session::state::words;
+use crate::base::error::Result;
+use crate::base::id::{DeviceId, Seq, SessionId, WorkspaceId};
+use crate::base::text::check_text;
+use crate::base::text::words;
 
 words! {
     /// What was to be done.
@@ -120,6 +121,6 @@ impl OperationNoted {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.error.as_ref().map_or(Ok(()), |kind| check_text("kind of error", kind, 64))
+        self.error.as_ref().map_or(Ok(()), |kind| Ok(check_text("kind of error", kind, 64)?))
     }
 }

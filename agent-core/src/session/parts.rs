@@ -5,11 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{CommitId, Epoch, RunId, Seq, SessionId, check_text, text_serde};
+use crate::base::error::{Error, Result};
+use crate::base::id::{CommitId, Epoch, RunId, Seq, SessionId};
+use crate::base::state::{Reason, SessionState};
+use crate::base::text::words;
+use crate::base::text::{check_text, text_serde};
+use crate::base::timestamp::Timestamp;
 use crate::session::record::is_default;
-use crate::session::state::{Reason, SessionState, words};
 
 macro_rules! text_key {
     ($(#[$doc:meta])* $name:ident, $noun:literal) => {
@@ -329,7 +331,7 @@ impl PendingAction {
                 Self::CHOICES_MAX
             )));
         }
-        self.choices.iter().try_for_each(|choice| check_text("choice", choice, Self::CHOICE_MAX_BYTES))
+        self.choices.iter().try_for_each(|choice| Ok(check_text("choice", choice, Self::CHOICE_MAX_BYTES)?))
     }
 
     /// Gives up at `at`.

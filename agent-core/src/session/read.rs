@@ -1,7 +1,7 @@
 //! What is asked of a log, and a page of it.
 
-use crate::error::Result;
-use crate::id::Seq;
+use crate::base::error::Result;
+use crate::base::id::Seq;
 use crate::page::{Damaged, PAGE_MAX};
 use crate::session::event::{Event, EventType};
 

@@ -4,10 +4,11 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::json::{Fault, RawFields, size_bytes};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::base::json::{Fault, RawFields, size_bytes};
+use crate::base::state::{Reason, SessionState};
+use crate::base::timestamp::Timestamp;
 pub use crate::session::attributes::{Attributes, Patch};
 use crate::session::body::Wake;
 pub use crate::session::created::{Created, Fork, Inherited, NewSession, SessionSummary};
@@ -16,7 +17,6 @@ use crate::session::event::Actor;
 use crate::session::ledger::UsageTotals;
 use crate::session::lineage::Lineage;
 pub use crate::session::parts::*;
-use crate::session::state::{Reason, SessionState};
 
 /// The most bytes that a record may have as JSON.
 pub const RECORD_MAX_BYTES: usize = 32 << 10;

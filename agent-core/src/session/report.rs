@@ -1,9 +1,9 @@
 //! How a child's outcome gets into its parent's log: once, whoever tells it, and however often.
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CommitId, Seq};
-use crate::json::RawJson;
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{CommitId, Seq};
+use crate::base::json::RawJson;
 use crate::session::body::{Body, ChildIdle, Message};
 use crate::session::commit::{Commit, Committed};
 use crate::session::event::{Actor, NewEvent};

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
+use crate::base::state::{Reason, SessionState};
+use crate::base::timestamp::Timestamp;
 use crate::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page};
 use crate::session::commit::{Commit, Committed};
 use crate::session::event::Actor;
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::{Session, SessionSummary};
-use crate::session::state::{Reason, SessionState};
 
 /// Keeps sessions: their logs, and the records that the logs fold into.
 ///

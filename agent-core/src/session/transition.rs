@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::id::{Epoch, Seq};
+use crate::base::id::{Epoch, Seq};
+use crate::base::state::{Reason, SessionState, TriggerKind};
+use crate::base::timestamp::Timestamp;
 use crate::session::attributes::present;
 use crate::session::record::{Failure, Lease, PendingAction, Request, Status};
-use crate::session::state::{Reason, SessionState, TriggerKind};
 
 /// A change of status. Every field but the first four is there only where it changes; `Some(None)`, in JSON `null`,
 /// clears it.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::id::{CommitId, Seq};
+use crate::base::id::{CommitId, Seq};
 use crate::session::{Body, CallId, ToolOutcome, ToolUse};
 
 /// One message of a conversation, as a model is given it.

@@ -31,10 +31,10 @@ use std::collections::hash_map::Entry;
 use futures::TryStreamExt;
 use serde::Deserialize;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{EventId, Seq, SessionId};
+use crate::base::json::{Fault, RawJson};
 use crate::holdings::Shelf;
-use crate::id::{EventId, Seq, SessionId};
-use crate::json::{Fault, RawJson};
 use crate::session::history::own_events;
 use crate::session::lineage::Lineage;
 use crate::session::plan::{Plan, apply_checked, plan};

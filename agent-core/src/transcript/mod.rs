@@ -22,8 +22,8 @@ pub use state::{RuntimeState, StatePayload, StateText};
 
 use serde::Deserialize;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::json::Fault;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::json::Fault;
 
 /// What every version of a document says of itself.
 #[derive(Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ErrorKind, Result};
-use crate::id::{CommitId, Seq};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::id::{CommitId, Seq};
 use crate::page::Damaged;
 use crate::session::record::OPEN_CALLS_MAX;
 use crate::session::{

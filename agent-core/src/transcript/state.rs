@@ -27,11 +27,11 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::effects::Effects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::effects::Effects;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::SessionId;
+use crate::base::json::{Fault, RawJson};
 use crate::holdings::{Document, Documents};
-use crate::id::SessionId;
-use crate::json::{Fault, RawJson};
 use crate::session::document::DocumentWritten;
 use crate::session::{
     Actor, Commit, Expect, NewEvent, Session, SessionState, SessionStore, SessionStoreExt, Trigger,

@@ -1,6 +1,6 @@
 //! What is open now: sessions at work or waiting, with their stage and what they wait for.
 
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 use crate::page::Page;
 use crate::session::{Session, SessionQuery, SessionState, SessionStore};
 

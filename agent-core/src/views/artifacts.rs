@@ -1,8 +1,8 @@
 //! What the runs of a session made.
 
-use crate::effects::Timestamp;
-use crate::error::Result;
-use crate::id::{RunId, Seq};
+use crate::base::error::Result;
+use crate::base::id::{RunId, Seq};
+use crate::base::timestamp::Timestamp;
 use crate::page::Damaged;
 use crate::session::{Artifact, Body, EventType, ReadEvents, Session, SessionStoreExt};
 use crate::views::SessionView;

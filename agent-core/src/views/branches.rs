@@ -1,7 +1,7 @@
 //! Branches of a conversation: a message that was said otherwise is a fork at the point before it.
 
-use crate::error::Result;
-use crate::id::{Seq, SessionId};
+use crate::base::error::Result;
+use crate::base::id::{Seq, SessionId};
 use crate::page::{Damaged, PAGE_MAX};
 use crate::session::{Event, EventType, Origin, ReadEvents, Session, SessionQuery, SessionStoreExt};
 use crate::views::SessionView;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{RunId, Seq};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{RunId, Seq};
+use crate::base::timestamp::Timestamp;
 use crate::session::{
     Body, Event, Failure, Lease, ReadEvents, Reason, Session, SessionState, Transition, TriggerKind,
     UsageTotals,

@@ -1,6 +1,6 @@
 //! Finding sessions by what people, or other systems, call them.
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::page::Page;
 use crate::session::{SessionQuery, SessionStore, SessionSummary};
 

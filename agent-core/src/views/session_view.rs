@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::id::{Seq, SessionId};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Seq, SessionId};
 use crate::session::{Event, EventPage, ReadEvents, Session, SessionStore, SessionStoreExt};
 
 /// Looks at one session: every method is one call that reads and writes nothing.

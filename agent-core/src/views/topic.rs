@@ -1,8 +1,8 @@
 //! Return to a topic: what was done, how it stands, what is waited for.
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::Seq;
+use crate::base::error::{Error, Result};
+use crate::base::id::Seq;
+use crate::base::timestamp::Timestamp;
 use crate::session::{
     Actor, Body, DocumentHead, Event, EventType, Message, PendingAction, ReadEvents, Session,
     SessionStoreExt, Status, Wake,

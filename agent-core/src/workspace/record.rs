@@ -3,10 +3,11 @@
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Revision, SessionId, WorkspaceId, check_text};
-use crate::json::{Fault, RawFields, RawJson};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Revision, SessionId, WorkspaceId};
+use crate::base::json::{Fault, RawFields, RawJson};
+use crate::base::text::{ParseError, check_text};
+use crate::base::timestamp::Timestamp;
 use crate::session::{Actor, Expect};
 
 /// Everything that belongs to one user or project: its sessions, its configuration, the devices bound to it.
@@ -115,7 +116,7 @@ impl Workspace {
     ///
     /// `InvalidInput` for a bad name, `LimitExceeded` for a record that is too large.
     pub fn check(&self) -> Result<()> {
-        let named = |error: Error| error.about(format_args!("workspace {}", self.id));
+        let named = |error: ParseError| Error::from(error).about(format_args!("workspace {}", self.id));
         check_text("workspace name", &self.name, 256).map_err(named)?;
         if let Some(provider) = &self.provider {
             check_text("provider", provider, 256).map_err(named)?;

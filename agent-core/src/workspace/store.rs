@@ -6,9 +6,9 @@ use std::future::Future;
 
 use async_trait::async_trait;
 
-use crate::effects::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{Revision, WorkspaceId};
+use crate::base::error::{Error, Result};
+use crate::base::id::{Revision, WorkspaceId};
+use crate::base::timestamp::Timestamp;
 use crate::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 use crate::session::Expect;
 use crate::workspace::record::{Workspace, WorkspaceStatus};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::{Binding, BindingQuery, DeviceId, ErrorKind, Expect, Storage, WorkspaceId, WorkspaceQuery};
+use agent_core::{
+    Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Storage, WorkspaceId, WorkspaceQuery,
+};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -279,14 +281,12 @@ async fn x05_a15_hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
 async fn a01_x05_bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
     let long = "x".repeat(10_000);
     for text in ["", "a\0b", "a\nb", "\u{7f}", "\u{85}", &long] {
-        refused!(format_args!("the device id {text:?}"), text.parse::<DeviceId>(), ErrorKind::InvalidInput)?;
+        let parsed = text.parse::<DeviceId>().map_err(Error::from);
+        refused!(format_args!("the device id {text:?}"), parsed, ErrorKind::InvalidInput)?;
     }
     for text in ["", "../../x", "DEFAULT", "00000000000000000000000000000000", &long] {
-        refused!(
-            format_args!("the workspace id {text:?}"),
-            text.parse::<WorkspaceId>(),
-            ErrorKind::InvalidInput
-        )?;
+        let parsed = text.parse::<WorkspaceId>().map_err(Error::from);
+        refused!(format_args!("the workspace id {text:?}"), parsed, ErrorKind::InvalidInput)?;
     }
     let storage = stage.open().await?;
     let page = storage.workspaces.list(WorkspaceQuery::new()).await?;

@@ -364,7 +364,7 @@ impl WorkspaceStore for OneFile {
 impl BindingStore for OneFile {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let bound = OneFile::read(self, |entries| Ok(entries.get(&key("binding", device)).cloned()))?;
-        bound.map(|id| id.parse()).transpose()
+        bound.map(|id| Ok(id.parse()?)).transpose()
     }
 
     async fn bind(

@@ -314,7 +314,7 @@ impl BindingStore for ToyStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let device = device.clone();
         let work = move |transaction: &Transaction| transaction.get(BINDINGS, device.as_str());
-        self.transaction(work).await?.map(|id| id.parse()).transpose()
+        self.transaction(work).await?.map(|id| Ok(id.parse()?)).transpose()
     }
 
     async fn bind(

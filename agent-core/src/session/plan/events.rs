@@ -1,12 +1,12 @@
 //! Events of the caller's: whether each may come now, and what it changes.
 
 use super::Planner;
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::state::{Reason, SessionState, Target, TriggerKind};
+use crate::base::timestamp::Timestamp;
 use crate::session::body::{Body, Compaction, Decision, ToolConfirmation};
 use crate::session::event::{EventType, FIELDS, NewEvent};
 use crate::session::record::{ActionId, ActionKind, Request, Status};
-use crate::session::state::{Reason, SessionState, Target, TriggerKind};
 use crate::session::transition::Transition;
 
 impl Planner<'_> {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{Plan, Planner, check_limits};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Seq, SessionId};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, Seq, SessionId};
+use crate::base::state::{SessionState, TriggerKind};
 use crate::session::commit::{Commit, LeaseRequest};
 use crate::session::event::{Event, EventType, NewEvent};
 use crate::session::lineage::Lineage;
 use crate::session::record::{Counts, Origin, Session};
-use crate::session::state::{SessionState, TriggerKind};
 
 impl Planner<'_> {
     /// Starts the visible history anew, with these messages; none of them waits for a run.

@@ -6,9 +6,10 @@ mod triggers;
 
 pub(crate) use import::apply_checked;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Seq};
-use crate::json::RawJson;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, Seq};
+use crate::base::json::RawJson;
+use crate::base::state::{Reason, SessionState, Target, TriggerKind, target};
 use crate::planted::planted;
 use crate::session::body::{Body, Note, SpanCompleted, ToolOutcome, ToolResult};
 use crate::session::commit::{Commit, Committed, Expect, LeaseRequest, Step, Trigger};
@@ -18,7 +19,6 @@ use crate::session::record::{
     Failure, Lease, NewSession, OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, Request, Session,
     Status, WAKES_MAX,
 };
-use crate::session::state::{Reason, SessionState, Target, TriggerKind, target};
 use crate::session::transition::Transition;
 
 /// What a backend has to do with a commit.

@@ -1,15 +1,15 @@
 //! Triggers: what no event expresses.
 
 use super::{Planner, busy};
-use crate::effects::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::Epoch;
-use crate::json::RawJson;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::Epoch;
+use crate::base::json::RawJson;
+use crate::base::state::{Reason, SessionState, Target, TriggerKind};
+use crate::base::timestamp::Timestamp;
 use crate::session::body::{Body, Note, ToolOutcome, ToolResult};
 use crate::session::commit::{LeaseRequest, RunEnd, Trigger};
 use crate::session::event::{Actor, NewEvent};
 use crate::session::record::{ActionId, ActionKind, Failure, OpenCall, PendingAction, Request, Status};
-use crate::session::state::{Reason, SessionState, Target, TriggerKind};
 use crate::session::transition::Transition;
 
 impl Planner<'_> {

@@ -58,8 +58,8 @@ mod write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Timestamp;
-use crate::id::{CommitId, Seq, SessionId};
+use crate::base::id::{CommitId, Seq, SessionId};
+use crate::base::timestamp::Timestamp;
 use crate::session::{Body, Message, NewEvent, SystemMessage};
 
 pub use read::ParsedTranscript;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::lines::{heading, is_mark, unescape, unquote};
 use super::{Frontmatter, Seal, Speaker, TRANSCRIPT_FORMAT, Transcript, TranscriptForm, TranscriptMessage};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// A transcript, and in which form it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -116,7 +116,7 @@ impl Seal {
         let fields = line.strip_prefix(MARK)?.strip_suffix(" -->\n")?;
         let (head, rest) = fields.strip_prefix("head=")?.split_once(" commit=")?;
         let (commit, crc) = rest.split_once(" crc32c=")?;
-        let mark = Mark::new(crate::id::Seq::new(head.parse().ok()?), commit.parse().ok()?);
+        let mark = Mark::new(crate::base::id::Seq::new(head.parse().ok()?), commit.parse().ok()?);
         let seal = Self { mark, crc: u32::from_str_radix(crc, 16).ok()? };
         // Only the one spelling.
         let written = format!("{}{:08x} -->\n", seal.stem(), seal.crc);

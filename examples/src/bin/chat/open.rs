@@ -86,7 +86,7 @@ fn short(device: &DeviceId) -> &str {
 /// The host's name as a device; `cli` where it has none that will do.
 fn host_name() -> agent_core::Result<DeviceId> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    name.parse().or_else(|_| "cli".parse())
+    Ok(name.parse().or_else(|_| "cli".parse())?)
 }
 
 /// An error and what caused it, in one line.

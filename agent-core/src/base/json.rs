@@ -3,7 +3,6 @@
 //! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values; so records and
 //! events are decoded by hand into typed fields, raw payloads and ordered, raw unknown fields.
 
-use std::borrow::Cow;
 use std::{fmt, io};
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -11,7 +10,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::text::Text;
 
 /// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
 ///
@@ -137,32 +137,6 @@ impl Eq for RawJson {}
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.get())
-    }
-}
-
-/// A string of a JSON text, borrowed from it where it has no escapes: serde's own `Cow` never borrows.
-#[derive(Debug)]
-pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Either)
     }
 }
 

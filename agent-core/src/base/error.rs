@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::effects::Timestamp;
-use crate::id::{Epoch, Seq};
+use crate::base::id::{Epoch, Seq};
+use crate::base::text::ParseError;
+use crate::base::timestamp::Timestamp;
 use crate::session::{SessionState, TriggerKind};
 
 /// The result of every fallible operation of this library.
@@ -192,6 +193,18 @@ impl Error {
 
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        let (message, source) = error.into_parts();
+        Self(Box::new(Inner {
+            kind: ErrorKind::InvalidInput,
+            message,
+            outcome: WriteOutcome::NotApplied,
+            source,
+        }))
     }
 }
 

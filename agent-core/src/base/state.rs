@@ -4,52 +4,7 @@
 //! Two conditions are different states only if different events are legal in them; everything else is a
 //! [`Reason`]. A transition is always recorded by an event in the same commit as what caused it.
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* } newer = $newer:expr) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)*
-        }
-
-        impl $name {
-            /// Every value that this version of the library knows.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The word that is stored.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
-            }
-
-            /// The value that a stored word means, if this version knows it.
-            pub fn from_word(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)* _ => $newer }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-                let word = <$crate::json::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?.0;
-                Self::from_word(&word)
-                    .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} {word:?}", stringify!($name))))
-            }
-        }
-    };
-}
-pub(crate) use words;
+use crate::base::text::words;
 
 words! {
     /// What a session is doing, as far as it decides which events are legal.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::base::text::{ParseError, check_text, quoted, text_serde};
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $noun:literal) => {
@@ -31,11 +31,11 @@ macro_rules! uuid_id {
         }
 
         impl FromStr for $name {
-            type Err = Error;
+            type Err = ParseError;
 
             /// Parses the hyphenated, lower- or upper-case form. Every other spelling of a UUID is refused, so that
             /// one id has one name.
-            fn from_str(text: &str) -> Result<Self> {
+            fn from_str(text: &str) -> Result<Self, ParseError> {
                 parse_uuid($noun, text).map(Self)
             }
         }
@@ -59,25 +59,6 @@ macro_rules! display_uuid {
         }
     };
 }
-
-/// Serde through `Display` and `FromStr`: what is read is checked as if a person had typed it.
-macro_rules! text_serde {
-    ($name:ident) => {
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = crate::json::Text::deserialize(deserializer)?;
-                text.0.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
-}
-pub(crate) use text_serde;
 
 uuid_id! {
     /// Names a workspace. The well-known workspace [`WorkspaceId::DEFAULT`] prints and parses as `default`.
@@ -139,12 +120,12 @@ impl EventId {
     }
 }
 
-fn parse_uuid(noun: &str, text: &str) -> Result<Uuid> {
+fn parse_uuid(noun: &str, text: &str) -> Result<Uuid, ParseError> {
     if noun == "workspace id" && text == "default" {
         return Ok(Uuid::nil());
     }
     let parsed = if text.len() == 36 { Uuid::try_parse(text).ok() } else { None };
-    parsed.ok_or_else(|| Error::invalid(format!("{noun} {} is not a hyphenated UUID", quoted(text))))
+    parsed.ok_or_else(|| ParseError::new(format!("{noun} {} is not a hyphenated UUID", quoted(text))))
 }
 
 /// Names a device, as the host knows it: 1 to 512 bytes of text without control characters.
@@ -164,9 +145,9 @@ impl DeviceId {
 }
 
 impl FromStr for DeviceId {
-    type Err = Error;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         check_text("device id", text, Self::MAX_BYTES)?;
         Ok(Self(text.into()))
     }
@@ -215,14 +196,14 @@ impl Default for TenantId {
 }
 
 impl FromStr for TenantId {
-    type Err = Error;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let rest =
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
         if !first || !rest || text.len() > 63 || is_reserved_on_windows(text) {
-            return Err(Error::invalid(format!(
+            return Err(ParseError::new(format!(
                 "tenant id {} must be 1 to 63 of a-z, 0-9, _ and -, start with a letter or digit, and be no reserved file name",
                 quoted(text)
             )));
@@ -309,30 +290,6 @@ counter! {
 counter! {
     /// The number of a workspace record's version: one more with every `put`.
     Revision
-}
-
-/// Checks text from outside: 1 to `max` bytes and no control character.
-pub(crate) fn check_text(noun: &str, text: &str, max: usize) -> Result<()> {
-    if text.is_empty() {
-        return Err(Error::invalid(format!("{noun} is empty; give 1 to {max} bytes")));
-    }
-    if text.len() > max {
-        return Err(Error::invalid(format!("{noun} has {} bytes; at most {max} are allowed", text.len())));
-    }
-    if text.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("{noun} {} holds a control character", quoted(text))));
-    }
-    Ok(())
-}
-
-/// Text from outside for an error message: escaped, and cut (at a character) where it is long.
-pub(crate) fn quoted(text: &str) -> String {
-    const MOST: usize = 60;
-    let mut short: String = text.chars().take(MOST).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    format!("{short:?}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,167 @@
+//! Text from outside: how it is checked, quoted in an error, and read from JSON.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// A text that is no id, time, name or address of its type. Becomes an [`Error`](crate::Error) of kind
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput).
+#[derive(Debug)]
+pub struct ParseError {
+    message: String,
+    source: Option<Source>,
+}
+
+impl ParseError {
+    /// Creates an error whose text names the object and the remedy.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Returns its text and the error that caused it.
+    pub(crate) fn into_parts(self) -> (String, Option<Source>) {
+        (self.message, self.source)
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ParseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Checks text from outside: 1 to `max` bytes and no control character.
+pub(crate) fn check_text(noun: &str, text: &str, max: usize) -> Result<(), ParseError> {
+    if text.is_empty() {
+        return Err(ParseError::new(format!("{noun} is empty; give 1 to {max} bytes")));
+    }
+    if text.len() > max {
+        return Err(ParseError::new(format!("{noun} has {} bytes; at most {max} are allowed", text.len())));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(ParseError::new(format!("{noun} {} holds a control character", quoted(text))));
+    }
+    Ok(())
+}
+
+/// Text from outside for an error message: escaped, and cut (at a character) where it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    const MOST: usize = 60;
+    let mut short: String = text.chars().take(MOST).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// A string of a JSON text, borrowed from it where it has no escapes: serde's own `Cow` never borrows.
+#[derive(Debug)]
+pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Either)
+    }
+}
+
+/// Serde through `Display` and `FromStr`: what is read is checked as if a person had typed it.
+macro_rules! text_serde {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> std::result::Result<Self, D::Error> {
+                let text =
+                    <$crate::base::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?;
+                text.0.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use text_serde;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* } newer = $newer:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$vdoc])* $variant,)*
+        }
+
+        impl $name {
+            /// Every value that this version of the library knows.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The word that is stored.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The value that a stored word means, if this version knows it.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)* _ => $newer }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                let word = <$crate::base::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?.0;
+                Self::from_word(&word)
+                    .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} {word:?}", stringify!($name))))
+            }
+        }
+    };
+}
+pub(crate) use words;
