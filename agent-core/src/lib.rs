@@ -10,6 +10,7 @@ mod base;
 pub mod binding;
 pub mod configuration;
 pub mod copy;
+mod event;
 #[cfg(feature = "runtime")]
 mod handle;
 pub mod holdings;
@@ -17,6 +18,7 @@ mod in_memory;
 mod isolated;
 pub mod maintenance;
 mod manager;
+mod model;
 mod open_state;
 pub mod page;
 mod planted;

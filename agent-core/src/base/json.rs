@@ -171,6 +171,20 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// Whether a field has its type's default, and is left out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Tells a field that is there and `null` from one that is not there.
+pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
 /// The name of a value's type, for an error that may not show the value.
 fn type_of<T>(_: &T) -> &'static str {
     std::any::type_name::<T>()

@@ -1,6 +1,6 @@
 //! The events by which a run and its tools are recorded as spans, where the configuration wants that.
 
-use crate::session::body::{SpanCompleted, SpanStarted};
+use crate::event::payload::span::{SpanCompleted, SpanStarted};
 use crate::session::{Actor, Body, NewEvent, SpanId, ToolOutcome};
 
 /// A span begins. Its name is an id that was checked before.

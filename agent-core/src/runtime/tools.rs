@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::base::json::RawJson;
+use crate::event::header::EVENT_MAX_BYTES;
 use crate::isolated::{called, isolated};
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};
-use crate::session::event::EVENT_MAX_BYTES;
 use crate::session::{ToolOutcome, ToolResult, ToolUse};
 
 /// What is decided on tools by their names.

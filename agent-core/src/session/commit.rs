@@ -9,9 +9,13 @@ use crate::base::json::{RawFields, RawJson};
 use crate::base::state::Reason;
 use crate::base::text::check_text;
 use crate::base::timestamp::Timestamp;
-use crate::session::body::Message;
-use crate::session::event::{Actor, EVENT_MAX_BYTES, Event, EventType, NewEvent};
-use crate::session::record::{ActionId, Failure, NewSession, OPEN_CALLS_MAX, PendingAction, Session};
+use crate::event::header::{EVENT_MAX_BYTES, Event, NewEvent};
+use crate::event::kind::EventType;
+use crate::event::payload::message::Message;
+use crate::model::actor::Actor;
+use crate::model::parts::{ActionId, Failure, PendingAction};
+use crate::session::created::NewSession;
+use crate::session::record::{OPEN_CALLS_MAX, Session};
 
 /// The most events that one commit may bring.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
@@ -320,7 +324,7 @@ impl Commit {
     /// Who writes an event of this commit.
     pub(crate) fn actor_of(&self, event: &NewEvent) -> Actor {
         let said = event.actor.as_ref().or(self.actor.as_ref());
-        said.cloned().unwrap_or_else(|| Actor::of_family(&event.kind))
+        said.cloned().unwrap_or_else(|| event.kind.usual_actor())
     }
 
     fn check_depth(&self, data: usize, extra: &RawFields) -> Result<()> {
@@ -423,7 +427,7 @@ pub struct Committed {
 
 impl From<Message> for NewEvent {
     fn from(message: Message) -> Self {
-        Self::of(&crate::session::body::Body::UserMessage(message))
+        Self::of(&crate::event::body::Body::UserMessage(message))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::Seq;
-use crate::session::event::EventType;
+use crate::event::kind::EventType;
 use crate::session::ext::SessionStoreExt;
 use crate::session::read::ReadEvents;
 use crate::session::record::Session;

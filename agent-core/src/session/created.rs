@@ -1,68 +1,11 @@
-//! How a session begins, and what lists show of it.
-
-use serde::{Deserialize, Serialize};
+//! How a session is asked for: as a new one, as a fork, as a child.
 
 use crate::base::id::{Seq, SessionId, WorkspaceId};
-use crate::base::timestamp::Timestamp;
-use crate::session::attributes::{Attributes, Patch};
-use crate::session::document::DocumentHead;
-use crate::session::event::Actor;
-use crate::session::lineage::Lineage;
-use crate::session::parts::{Counts, Origin, Status};
-use crate::session::record::{Session, is_default};
-
-/// The payload of a session's first event: everything that its record starts from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Created {
-    /// The workspace that it belongs to.
-    pub workspace: WorkspaceId,
-    /// How it came to be.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub origin: Origin,
-    /// How many sessions there are between it and one that came from nothing.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub depth: u32,
-    /// Where the older part of its history lies.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub lineage: Lineage,
-    /// Title, labels, metadata, references, resources.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub attributes: Attributes,
-    /// What it takes over from the session that it was forked from.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub inherited: Inherited,
-}
-
-/// What a fork takes over: the cursors, counts and documents at the point of the fork.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Inherited {
-    /// How many events of each kind are visible.
-    pub counts: Counts,
-    /// The last input.
-    pub last_input: Seq,
-    /// The last input that is done with.
-    pub handled: Seq,
-    /// How many inputs are not done with.
-    pub pending: u64,
-    /// What is visible lies after this.
-    pub visible_from: Seq,
-    /// The event with the custom system prompt in force.
-    pub system_prompt: Seq,
-    /// The event with the outcome that was defined last.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub outcome: Seq,
-    /// The documents; their texts stay in the ancestor's log.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub documents: Vec<DocumentHead>,
-    /// The event with the summary in force.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub summary: Seq,
-    /// What the summary does not stand for lies after this.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub context_from: Seq,
-}
+use crate::event::payload::created::{Created, Inherited};
+use crate::model::attributes::{Attributes, Patch};
+use crate::model::lineage::Lineage;
+use crate::model::parts::Origin;
+use crate::session::record::Session;
 
 /// Request for a fork: the point at which the history is shared, and what is taken along beside it.
 ///
@@ -189,58 +132,5 @@ impl NewSession {
     pub fn with(mut self, patch: &Patch) -> Self {
         self.created.attributes.apply(patch);
         self
-    }
-}
-
-/// What lists show of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct SessionSummary {
-    /// Its id.
-    pub id: SessionId,
-    /// The workspace that it belongs to.
-    pub workspace: WorkspaceId,
-    /// Its last event.
-    pub head: Seq,
-    /// Its state, and why.
-    pub status: Status,
-    /// How it came to be.
-    pub origin: Origin,
-    /// How many sessions there are between it and one that came from nothing.
-    pub depth: u32,
-    /// Who created it.
-    pub creator: Actor,
-    /// Title, labels, metadata, references, resources.
-    pub attributes: Attributes,
-    /// When it was created.
-    pub created_at: Timestamp,
-    /// The latest time of any of its events.
-    pub last_active_at: Timestamp,
-    /// How many events of each kind it shows.
-    pub counts: Counts,
-    /// How many inputs are not done with.
-    pub pending: u64,
-    /// When it wants somebody to come; see [`Session::due_at`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub due_at: Option<Timestamp>,
-}
-
-impl From<&Session> for SessionSummary {
-    fn from(session: &Session) -> Self {
-        Self {
-            id: session.id,
-            workspace: session.workspace,
-            head: session.head,
-            status: session.status,
-            origin: session.origin,
-            depth: session.depth,
-            creator: session.creator.clone(),
-            attributes: session.attributes.clone(),
-            created_at: session.created_at,
-            last_active_at: session.last_active_at,
-            counts: session.counts,
-            pending: session.pending,
-            due_at: session.due_at(),
-        }
     }
 }

@@ -6,14 +6,18 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
 use crate::base::state::{Reason, SessionState, TriggerKind};
 use crate::base::timestamp::Timestamp;
-use crate::session::body::{SystemMessage, Wake, WakeCancelled};
-use crate::session::event::{Actor, Event, EventType};
-use crate::session::ledger::UsageTotals;
-use crate::session::record::{
-    CallId, Counts, Created, NewSession, OpenCall, OpenSpan, Patch, RECENT_COMMITS, RecentCommit, Session,
-    SpanId, Status,
-};
-use crate::session::transition::Transition;
+use crate::event::header::Event;
+use crate::event::kind::EventType;
+use crate::event::payload::created::Created;
+use crate::event::payload::message::SystemMessage;
+use crate::model::actor::Actor;
+use crate::model::attributes::Patch;
+use crate::model::ledger::UsageTotals;
+use crate::model::parts::{CallId, Counts, OpenCall, OpenSpan, RecentCommit, SpanId, Status};
+use crate::model::transition::Transition;
+use crate::model::wake::{Wake, WakeCancelled};
+use crate::session::created::NewSession;
+use crate::session::record::{RECENT_COMMITS, Session};
 
 /// Of a tool call or result, what the fold needs.
 #[derive(Deserialize)]

@@ -4,10 +4,10 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{Seq, SessionId};
+use crate::event::header::Event;
+use crate::model::lineage::Lineage;
 use crate::page::PAGE_MAX;
-use crate::session::event::Event;
 use crate::session::ext::SessionStoreExt;
-use crate::session::lineage::Lineage;
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::Session;
 use crate::session::store::SessionStore;

@@ -2,8 +2,9 @@
 
 use crate::base::error::Result;
 use crate::base::id::Seq;
+use crate::event::header::Event;
+use crate::event::kind::EventType;
 use crate::page::{Damaged, PAGE_MAX};
-use crate::session::event::{Event, EventType};
 
 /// Which events to read.
 ///

@@ -4,28 +4,36 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::base::json::{Fault, RawFields, size_bytes};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{Epoch, Revision, Seq, SessionId, WorkspaceId};
+use crate::base::json::{Fault, RawFields, is_default, size_bytes};
 use crate::base::state::{Reason, SessionState};
 use crate::base::timestamp::Timestamp;
-pub use crate::session::attributes::{Attributes, Patch};
-use crate::session::body::Wake;
-pub use crate::session::created::{Created, Fork, Inherited, NewSession, SessionSummary};
-use crate::session::document::DocumentHead;
-use crate::session::event::Actor;
-use crate::session::ledger::UsageTotals;
-use crate::session::lineage::Lineage;
-pub use crate::session::parts::*;
+use crate::event::header::Event;
+use crate::event::payload::document::DocumentWritten;
+use crate::model::actor::{Actor, Role};
+use crate::model::attributes::Attributes;
+use crate::model::document::{DOCUMENT_MAX_BYTES, DocumentHead};
+use crate::model::ledger::{CURRENCIES_MAX, RunUsage, UsageTotals};
+use crate::model::lineage::Lineage;
+use crate::model::parts::{
+    Counts, Failure, Lease, OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request,
+    Status,
+};
+use crate::model::wake::Wake;
 
 /// The most bytes that a record may have as JSON.
 pub const RECORD_MAX_BYTES: usize = 32 << 10;
+
 /// The most bytes of it that commits can fill; the rest is for what the library itself keeps there.
 pub const RECORD_CONTENT_MAX_BYTES: usize = 24 << 10;
+
 /// The most tool calls and spans, each, that may be open at once.
 pub const OPEN_CALLS_MAX: usize = 64;
+
 /// The most wakes that may be scheduled at once.
 pub const WAKES_MAX: usize = 128;
+
 /// How many of the last commits a record remembers, to settle retries.
 pub const RECENT_COMMITS: usize = 16;
 
@@ -351,7 +359,77 @@ impl<'de> Deserialize<'de> for Session {
     }
 }
 
-/// Whether a field can be left out of the JSON.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
+impl Session {
+    /// What the record knows of the document `name`.
+    pub fn document(&self, name: &str) -> Option<&DocumentHead> {
+        self.documents.iter().find(|head| head.name == name)
+    }
+
+    /// Applies a version. Never refuses: what was accepted once folds for ever.
+    pub(crate) fn document_written(&mut self, written: DocumentWritten, event: &Event) {
+        let at = self.documents.iter().position(|head| head.name == written.name);
+        let Some(text) = written.text else {
+            at.map(|at| self.documents.remove(at));
+            return;
+        };
+        let limit = written.limit.or_else(|| self.documents.get(at?)?.limit);
+        let head = DocumentHead {
+            name: written.name,
+            revision: written.revision,
+            seq: event.seq,
+            bytes: text.len() as u64,
+            by: event.actor.role(),
+            format: written.format,
+            limit,
+        };
+        match at.and_then(|at| self.documents.get_mut(at)) {
+            Some(slot) => *slot = head,
+            None => self.documents.push(head),
+        }
+    }
+
+    /// Checks that a version by `role` follows what there is: that it takes nothing away that its writer had not
+    /// seen, that the system does not write over what an agent or a person wrote, and that it is not too long.
+    pub(crate) fn check_document(&self, written: &DocumentWritten, role: Role) -> Result<()> {
+        let (id, name, head) = (self.id, &written.name, self.document(&written.name));
+        let (revision, seq) = head.map_or((Revision::ZERO, Seq::ZERO), |head| (head.revision, head.seq));
+        if written.revision != revision.next() || written.previous != seq {
+            return Err(Error::new(
+                ErrorKind::Conflict { head: Some(self.head) },
+                format!(
+                    "document {name} of session {id} is at version {revision}, and version {} does not follow it; read it again",
+                    written.revision
+                ),
+            ));
+        }
+        if let Some(head) = head.filter(|head| role == Role::System && head.by != Role::System) {
+            return Err(Error::invalid(format!(
+                "document {name} of session {id} was written by the {}; the system does not write over that",
+                head.by
+            )));
+        }
+        let limit = written.limit.or_else(|| head?.limit).unwrap_or(u64::MAX).min(DOCUMENT_MAX_BYTES as u64);
+        let bytes = written.text.as_ref().map_or(0, String::len) as u64;
+        if bytes > limit {
+            return Err(Error::limit(format!(
+                "document {name} of session {id} would have {bytes} bytes; at most {limit} are allowed, nothing was cut"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Checks that a run's usage leaves the sums bounded.
+    pub(crate) fn check_usage(&self, usage: &RunUsage) -> Result<()> {
+        let Some(cost) = &usage.cost else { return Ok(()) };
+        let known = &self.usage.cost;
+        if known.contains_key(&cost.currency) || known.len() < CURRENCIES_MAX {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "session {} has costs in {CURRENCIES_MAX} currencies; no more are kept",
+            self.id
+        )))
+    }
 }

@@ -4,11 +4,15 @@ use crate::base::effects::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{CommitId, Seq};
 use crate::base::json::RawJson;
-use crate::session::body::{Body, ChildIdle, Message};
+use crate::event::body::Body;
+use crate::event::header::NewEvent;
+use crate::event::payload::child::ChildIdle;
+use crate::event::payload::message::Message;
+use crate::model::actor::Actor;
+use crate::model::parts::{Origin, Reported};
 use crate::session::commit::{Commit, Committed};
-use crate::session::event::{Actor, NewEvent};
 use crate::session::ext::SessionStoreExt;
-use crate::session::record::{Origin, Reported, Session};
+use crate::session::record::Session;
 use crate::session::store::SessionStore;
 
 /// Tells the parent of `child` what the child has come to, and notes in the child's log that it was told; as an input

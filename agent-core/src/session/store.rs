@@ -11,11 +11,12 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
 use crate::base::state::{Reason, SessionState};
 use crate::base::timestamp::Timestamp;
+use crate::model::actor::Actor;
 use crate::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page};
 use crate::session::commit::{Commit, Committed};
-use crate::session::event::Actor;
 use crate::session::read::{EventPage, ReadEvents};
-use crate::session::record::{Session, SessionSummary};
+use crate::session::record::Session;
+use crate::session::summary::SessionSummary;
 
 /// Keeps sessions: their logs, and the records that the logs fold into.
 ///

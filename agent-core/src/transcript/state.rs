@@ -31,8 +31,8 @@ use crate::base::effects::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::SessionId;
 use crate::base::json::{Fault, RawJson};
+use crate::event::payload::document::DocumentWritten;
 use crate::holdings::{Document, Documents};
-use crate::session::document::DocumentWritten;
 use crate::session::{
     Actor, Commit, Expect, NewEvent, Session, SessionState, SessionStore, SessionStoreExt, Trigger,
 };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{Driver, call, json};
-use agent_core::session::body::{Compaction, SpanStarted};
+use agent_core::session::EVENT_MAX_BYTES;
+use agent_core::session::OPEN_CALLS_MAX;
 use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, RunEnd};
-use agent_core::session::event::EVENT_MAX_BYTES;
-use agent_core::session::record::OPEN_CALLS_MAX;
+use agent_core::session::{Compaction, SpanStarted};
 use agent_core::*;
 
 /// What says it, the most bytes, and whether nothing at all is refused, too.
@@ -83,10 +83,7 @@ fn texts() -> Vec<Bounded> {
             NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
         }),
         bounded("promoted to", 128, true, |text| {
-            NewEvent::of(&Body::SessionLearningPromoted(session::learning::LearningPromoted::new(
-                Seq::new(1),
-                text,
-            )))
+            NewEvent::of(&Body::SessionLearningPromoted(session::LearningPromoted::new(Seq::new(1), text)))
         }),
         bounded("document", 128, true, |text| {
             NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))

@@ -1,9 +1,9 @@
 //! Corners of `plan` and the fold that other tests go by: what is refused, what stays, what is written and what is not.
 
 use crate::common::{Driver, call, json};
-use agent_core::session::body::{SpanCompleted, SpanStarted};
-use agent_core::session::record::{RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
 use agent_core::session::{Plan, plan};
+use agent_core::session::{RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
+use agent_core::session::{SpanCompleted, SpanStarted};
 use agent_core::*;
 
 fn end(driver: &mut Driver) {

@@ -1,11 +1,11 @@
 //! History that was written elsewhere: put in place of what is visible, and restored commit by commit.
 
 use crate::common::{Driver, call, json};
+use agent_core::session::EVENT_MAX_BYTES;
+use agent_core::session::OPEN_CALLS_MAX;
 use agent_core::session::RunEnd;
-use agent_core::session::body::SpanStarted;
+use agent_core::session::SpanStarted;
 use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS};
-use agent_core::session::event::EVENT_MAX_BYTES;
-use agent_core::session::record::OPEN_CALLS_MAX;
 use agent_core::*;
 
 fn messages() -> Vec<NewEvent> {

@@ -1,9 +1,9 @@
 //! What is too large is refused before it is written; what is read may hold any number.
 
 use crate::common::{Driver, call, json};
+use agent_core::session::EVENT_MAX_BYTES;
 use agent_core::session::commit::RunEnd;
-use agent_core::session::event::EVENT_MAX_BYTES;
-use agent_core::session::record::{RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES};
+use agent_core::session::{RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES};
 use agent_core::*;
 
 async fn session(store: &MemoryStore, effects: &Effects) -> Session {

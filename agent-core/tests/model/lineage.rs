@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use agent_core::session::record::RECORD_MAX_BYTES;
+use agent_core::session::RECORD_MAX_BYTES;
 use agent_core::*;
 use futures::TryStreamExt;
 use proptest::prelude::*;
@@ -514,7 +514,7 @@ fn a05_the_last_page_of_workspaces_is_said_to_be_the_last() {
 /// N02: what is mounted is found by its name.
 #[test]
 fn n02_mounts_are_found_by_their_names() {
-    let mut mounts = session::mounts::Mounts::default();
+    let mut mounts = session::Mounts::default();
     let none = MountSet::default();
     assert!(none.is_empty() && none.get("a").is_none());
     mounts.pinned.extend([("a".to_owned(), Access::Read), ("b".to_owned(), Access::Write)]);

@@ -1,7 +1,7 @@
 //! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
 
 use crate::common::{Driver, call, fold, json};
-use agent_core::session::record::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, WAKES_MAX};
+use agent_core::session::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, WAKES_MAX};
 use agent_core::session::{Plan, plan};
 use agent_core::*;
 use proptest::prelude::*;
@@ -377,7 +377,7 @@ fn x05_malformed_commits() {
     let mut driver = Driver::created();
     let empty = driver.seal();
     assert_eq!(*driver.commit(empty).unwrap_err().kind(), ErrorKind::InvalidInput);
-    let huge = json(&format!("{{\"text\":\"{}\"}}", "x".repeat(session::event::EVENT_MAX_BYTES)));
+    let huge = json(&format!("{{\"text\":\"{}\"}}", "x".repeat(session::EVENT_MAX_BYTES)));
     let error = driver.event(NewEvent::new(EventType::USER_MESSAGE, huge)).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     for (kind, data) in [

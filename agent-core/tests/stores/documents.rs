@@ -2,7 +2,7 @@
 
 use crate::sites::{agent, check_record, new_session, sites};
 use agent_core::holdings::{Area, DocumentWrite, Documents, Migrations};
-use agent_core::session::document::{DOCUMENT_MAX_BYTES, DOCUMENTS_MAX};
+use agent_core::session::{DOCUMENT_MAX_BYTES, DOCUMENTS_MAX};
 use agent_core::{
     Actor, Config, EchoProvider, Effects, ErrorKind, Expect, ExternalHandle, Liveness, NewEvent, Patch,
     Reason, Revision, Role, Seq, Session, SessionStoreExt, Storage, Trigger,

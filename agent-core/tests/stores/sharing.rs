@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::sites::{agent, agent_with, check_record, new_session, sites};
 use agent_core::holdings::{Learnings, Shelf, effective_mounts, update_scope};
 use agent_core::runtime::{ToolContext, ToolSpec, Turn};
-use agent_core::session::mounts::MOUNTS_MAX;
+use agent_core::session::MOUNTS_MAX;
 use agent_core::*;
 
 use Access::{Read, Write};

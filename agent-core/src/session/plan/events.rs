@@ -4,10 +4,13 @@ use super::Planner;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::state::{Reason, SessionState, Target, TriggerKind};
 use crate::base::timestamp::Timestamp;
-use crate::session::body::{Body, Compaction, Decision, ToolConfirmation};
-use crate::session::event::{EventType, FIELDS, NewEvent};
-use crate::session::record::{ActionId, ActionKind, Request, Status};
-use crate::session::transition::Transition;
+use crate::event::body::Body;
+use crate::event::header::{FIELDS, NewEvent};
+use crate::event::kind::EventType;
+use crate::event::payload::message::Compaction;
+use crate::event::payload::tool::{Decision, ToolConfirmation};
+use crate::model::parts::{ActionId, ActionKind, Request, Status};
+use crate::model::transition::Transition;
 
 impl Planner<'_> {
     /// Adds an event of the caller's, after checking that it may come now.

@@ -6,10 +6,12 @@ use super::{Plan, Planner, check_limits};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId};
 use crate::base::state::{SessionState, TriggerKind};
+use crate::event::header::{Event, NewEvent};
+use crate::event::kind::EventType;
+use crate::model::lineage::Lineage;
+use crate::model::parts::{Counts, Origin};
 use crate::session::commit::{Commit, LeaseRequest};
-use crate::session::event::{Event, EventType, NewEvent};
-use crate::session::lineage::Lineage;
-use crate::session::record::{Counts, Origin, Session};
+use crate::session::record::Session;
 
 impl Planner<'_> {
     /// Starts the visible history anew, with these messages; none of them waits for a run.

@@ -10,16 +10,19 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq};
 use crate::base::json::RawJson;
 use crate::base::state::{Reason, SessionState, Target, TriggerKind, target};
+use crate::event::body::Body;
+use crate::event::header::{Event, NewEvent};
+use crate::event::payload::message::Note;
+use crate::event::payload::span::SpanCompleted;
+use crate::event::payload::tool::{ToolOutcome, ToolResult};
+use crate::model::actor::Actor;
+use crate::model::document::DOCUMENTS_MAX;
+use crate::model::parts::{Failure, Lease, Request, Status};
+use crate::model::transition::Transition;
 use crate::planted::planted;
-use crate::session::body::{Body, Note, SpanCompleted, ToolOutcome, ToolResult};
 use crate::session::commit::{Commit, Committed, Expect, LeaseRequest, Step, Trigger};
-use crate::session::document::DOCUMENTS_MAX;
-use crate::session::event::{Actor, Event, NewEvent};
-use crate::session::record::{
-    Failure, Lease, NewSession, OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, Request, Session,
-    Status, WAKES_MAX,
-};
-use crate::session::transition::Transition;
+use crate::session::created::NewSession;
+use crate::session::record::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
 
 /// What a backend has to do with a commit.
 #[derive(Clone, Debug)]

@@ -6,11 +6,14 @@ use crate::base::id::Epoch;
 use crate::base::json::RawJson;
 use crate::base::state::{Reason, SessionState, Target, TriggerKind};
 use crate::base::timestamp::Timestamp;
-use crate::session::body::{Body, Note, ToolOutcome, ToolResult};
+use crate::event::body::Body;
+use crate::event::header::NewEvent;
+use crate::event::payload::message::Note;
+use crate::event::payload::tool::{ToolOutcome, ToolResult};
+use crate::model::actor::Actor;
+use crate::model::parts::{ActionId, ActionKind, Failure, OpenCall, PendingAction, Request, Status};
+use crate::model::transition::Transition;
 use crate::session::commit::{LeaseRequest, RunEnd, Trigger};
-use crate::session::event::{Actor, NewEvent};
-use crate::session::record::{ActionId, ActionKind, Failure, OpenCall, PendingAction, Request, Status};
-use crate::session::transition::Transition;
 
 impl Planner<'_> {
     pub(super) fn trigger(&mut self, trigger: &Trigger) -> Result<()> {

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{Seq, SessionId};
-use crate::base::text::check_text;
-use crate::base::text::words;
-use crate::session::document::DOCUMENT_NAME_MAX_BYTES;
+use crate::base::text::{check_text, words};
+use crate::model::document::DOCUMENT_NAME_MAX_BYTES;
 
 /// The most bytes of a learning's text.
 pub const LEARNING_MAX_BYTES: usize = 16 << 10;

@@ -1,24 +1,27 @@
-//! What a host says of a session: title, labels, metadata, references, resources; and how they change.
+//! What a person or a host says of a session: title, labels, metadata, references, resources, handles.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
-use crate::base::json::{RawFields, RawJson};
-use crate::base::text::check_text;
-use crate::base::text::words;
-use crate::session::mounts::{MountSet, Mounts, MountsPatch};
-use crate::session::record::is_default;
+use crate::base::json::{RawFields, RawJson, is_default, present};
+use crate::base::text::{check_text, words};
+use crate::model::access::Access;
+use crate::model::mounts::{MountSet, Mounts, MountsPatch};
 
 /// The most labels that a session may have.
 pub const LABELS_MAX: usize = 64;
+
 /// The most references that a session may have.
 pub const REFERENCES_MAX: usize = 64;
+
 /// The most resources that a session may have attached.
 pub const RESOURCES_MAX: usize = 64;
+
 /// The most handles on things outside that a session may have.
 pub const HANDLES_MAX: usize = 64;
+
 /// The most bytes of a title.
 pub const TITLE_MAX_BYTES: usize = 512;
 
@@ -72,18 +75,6 @@ pub struct Resource {
     /// What the session may do with it.
     #[serde(default)]
     pub access: Access,
-}
-
-/// What a session may do with a [`Resource`]. The library stores it; the host enforces it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Access {
-    /// Look only.
-    #[default]
-    Read,
-    /// Look and change.
-    Write,
 }
 
 impl Resource {
@@ -203,15 +194,6 @@ pub struct Patch {
     /// What the log keeps of tools from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
-}
-
-/// Tells a field that is there and `null` from one that is not there.
-pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
 }
 
 impl Patch {

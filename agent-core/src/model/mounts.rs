@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
-use crate::base::text::check_text;
-use crate::base::text::words;
-use crate::session::attributes::{Access, present};
+use crate::base::json::present;
+use crate::base::text::{check_text, words};
+use crate::model::access::Access;
 
 /// The most mounts that a session may have pinned, removed and frozen, each.
 pub const MOUNTS_MAX: usize = 128;
+
 /// The most bytes of a resource's name.
 pub const MOUNT_NAME_MAX_BYTES: usize = 256;
 

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::Result;
 use crate::base::id::{DeviceId, Seq, SessionId, WorkspaceId};
-use crate::base::text::check_text;
-use crate::base::text::words;
+use crate::base::text::{check_text, words};
 
 words! {
     /// What was to be done.

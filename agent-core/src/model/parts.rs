@@ -7,11 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{CommitId, Epoch, RunId, Seq, SessionId};
+use crate::base::json::is_default;
 use crate::base::state::{Reason, SessionState};
-use crate::base::text::words;
-use crate::base::text::{check_text, text_serde};
+use crate::base::text::{check_text, text_serde, words};
 use crate::base::timestamp::Timestamp;
-use crate::session::record::is_default;
 
 macro_rules! text_key {
     ($(#[$doc:meta])* $name:ident, $noun:literal) => {
@@ -58,10 +57,12 @@ text_key! {
     /// Names a tool call: 1 to 128 bytes without control characters, as the model's provider gave it.
     CallId, "tool call id"
 }
+
 text_key! {
     /// Names what a session waits for.
     ActionId, "action id"
 }
+
 text_key! {
     /// Names a span.
     SpanId, "span id"

@@ -1,0 +1,10 @@
+//! The payloads of events, by family.
+
+pub(crate) mod child;
+pub(crate) mod created;
+pub(crate) mod document;
+pub(crate) mod learning;
+pub(crate) mod message;
+pub(crate) mod operation;
+pub(crate) mod span;
+pub(crate) mod tool;
