@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::Seq;
 use crate::event::kind::EventType;
-use crate::session::ext::SessionStoreExt;
+use crate::session::history;
 use crate::session::read::ReadEvents;
 use crate::session::record::Session;
 use crate::session::store::SessionStore;
@@ -13,7 +13,7 @@ use crate::session::store::SessionStore;
 ///
 /// # Errors
 ///
-/// As [`SessionStoreExt::compact`] says.
+/// As [`SessionStoreExt::compact`](crate::SessionStoreExt::compact) says.
 pub(crate) async fn until<S: SessionStore + ?Sized>(
     store: &S,
     now: &Session,
@@ -31,7 +31,11 @@ pub(crate) async fn until<S: SessionStore + ?Sized>(
     }
     let inputs = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
     let open = ReadEvents::first(1).after(now.handled.max(from)).kinds(inputs);
-    let open = store.history_of(now, open).await?.events.pop().map(|event| event.seq);
+    let open = history::part_of(store, now.id, now.head, now.lineage.clone(), open)
+        .await?
+        .events
+        .pop()
+        .map(|event| event.seq);
     let most = open.map_or(now.head, |seq| Seq::new(seq.get().saturating_sub(1)));
     if let Some(until) = until
         && until > most
@@ -50,7 +54,7 @@ pub(crate) async fn until<S: SessionStore + ?Sized>(
         if at <= from {
             return nothing(at);
         }
-        let past = store.fold_to(now, at).await?;
+        let past = history::fold_to(store, now, at).await?;
         if past.open_calls.is_empty() {
             return Ok(at);
         }

@@ -1,33 +1,26 @@
 //! Conveniences for every [`SessionStore`]: complete from its methods, and the same on each.
 
 use std::future::Future;
-use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::base::effects::Effects;
-use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Seq, SessionId};
 use crate::base::state::{SessionState, TriggerKind, target};
 use crate::event::body::Body;
 use crate::event::header::{Event, NewEvent};
 use crate::event::payload::child::ChildCreated;
-use crate::isolated::isolated;
 use crate::model::attributes::Patch;
-use crate::planted::planted;
 use crate::session::commit::{Commit, Committed, Trigger};
 use crate::session::compact;
 use crate::session::created::{Fork, NewSession};
-use crate::session::history::{PAGE, PAGE_BYTES, coming, fold_own, history_page, read_part};
+use crate::session::history::{PAGE, PAGE_BYTES, coming};
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::Session;
 use crate::session::report::report;
 use crate::session::store::SessionStore;
-
-/// How often a commit that may have landed, or that the store could not take, is sent again.
-const ATTEMPTS: u32 = 5;
-/// How often a commit is sent again that others overtook; each time it is known that it did not land.
-const OVERTAKEN: u32 = 1000;
+use crate::session::{history, retry};
 
 /// Conveniences for every [`SessionStore`]; not to be implemented.
 ///
@@ -43,83 +36,7 @@ pub trait SessionStoreExt: SessionStore {
     /// Those of [`SessionStore::commit`]; the last, where all attempts failed. Its outcome is unknown where that of an
     /// earlier attempt was, and no later one could tell.
     fn settle(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
-        self.settle_sealed(commit, false)
-    }
-
-    /// As [`settle`](Self::settle); `is_new` says that the commit was sealed for this call, so that it lies nowhere
-    /// before its first attempt.
-    #[doc(hidden)]
-    fn settle_sealed(
-        &self,
-        mut commit: Commit,
-        is_new: bool,
-    ) -> impl Future<Output = Result<Committed>> + Send {
-        async move {
-            let (mut attempt, mut overtaken, mut in_doubt) = (0, 0, false);
-            loop {
-                let mut error = match isolated(|| self.commit(commit.clone())).await {
-                    Some(Ok(committed)) => return Ok(committed),
-                    Some(Err(error)) => error,
-                    None => store_panicked(&commit),
-                };
-                attempt += 1;
-                let unknown = error.write_outcome() == WriteOutcome::Unknown;
-                let doubt = unknown && *error.kind() != ErrorKind::Poisoned;
-                in_doubt |= unknown;
-                if in_doubt && says_nothing(error.kind()) {
-                    error = error.with_outcome(WriteOutcome::Unknown);
-                }
-                if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
-                    if planted("new-commit-id-on-retry") {
-                        commit.id = Effects::default().new_commit_id();
-                    }
-                    tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
-                    continue;
-                }
-                let ErrorKind::Conflict { head: Some(head) } = *error.kind() else { return Err(error) };
-                let any = matches!(commit.expect, crate::session::Expect::Any);
-                if !any || head <= commit.seen || overtaken >= OVERTAKEN {
-                    return Err(error);
-                }
-                let in_doubt_still = |error: Error| error.with_outcome(WriteOutcome::Unknown);
-                let may_lie_there = in_doubt || !is_new;
-                if may_lie_there
-                    && let Some(landed) = self.find_commit(&commit).await.map_err(in_doubt_still)?
-                {
-                    return Ok(landed);
-                }
-                commit.seen = head;
-                (attempt, overtaken) = (0, overtaken + 1);
-            }
-        }
-    }
-
-    /// Looks for a commit in the log after what its writer had seen.
-    #[doc(hidden)]
-    fn find_commit(&self, commit: &Commit) -> impl Future<Output = Result<Option<Committed>>> + Send {
-        async move {
-            let mut read = Some(ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(commit.seen));
-            let (mut first, mut epoch) = (None, None);
-            while let Some(next) = read {
-                let page = self.read(commit.session, next).await?;
-                for event in page.events.iter().filter(|event| event.commit == commit.id) {
-                    let first = *first.get_or_insert(event.seq);
-                    if let Some(lease) = event.transition()?.and_then(|change| change.lease.flatten()) {
-                        epoch = Some(lease.epoch);
-                    }
-                    if event.n == event.of {
-                        let (session, last) = (self.load(commit.session).await?, event.seq);
-                        return Ok(Some(Committed { session, first, last, epoch, replayed: true }));
-                    }
-                }
-                if let Some(damage) = page.damaged.first() {
-                    // It may lie there.
-                    return Err(Error::corrupt(format!("session {}: {damage}", commit.session)));
-                }
-                read = page.next;
-            }
-            Ok(None)
-        }
+        retry::settle(self, commit, false)
     }
 
     /// Creates a session that needs no preparation; it is `Idle`, or `Queued` if a fork took open inputs along.
@@ -153,7 +70,7 @@ pub trait SessionStoreExt: SessionStore {
             if commit.seen == Seq::ZERO {
                 commit.seen = self.load(id).await?.head;
             }
-            self.settle_sealed(commit, true).await
+            retry::settle(self, commit, true).await
         }
     }
 
@@ -310,11 +227,11 @@ pub trait SessionStoreExt: SessionStore {
                     now.id, now.head
                 )));
             }
-            let mut past = self.fold_to(&now, at).await?;
+            let mut past = history::fold_to(self, &now, at).await?;
             // A call that was closed since may have been open where the first of the open ones was made.
             while !asked && !past.open_calls.is_empty() {
                 at = past.pair_safe_head();
-                past = self.fold_to(&now, at).await?;
+                past = history::fold_to(self, &now, at).await?;
             }
             if !past.open_calls.is_empty() {
                 return Err(Error::invalid(format!(
@@ -329,36 +246,6 @@ pub trait SessionStoreExt: SessionStore {
             past.id = now.id;
             past.depth = now.depth;
             Ok(new(&past))
-        }
-    }
-
-    /// The record of a session as it was after its event `at`, which may lie in an ancestor.
-    #[doc(hidden)]
-    fn fold_to(&self, now: &Session, at: Seq) -> impl Future<Output = Result<Session>> + Send {
-        let (id, lineage) = (now.id, now.lineage.clone());
-        async move {
-            // Every log starts from a record that holds what the history before it came to.
-            let (mut owner, _) = lineage.locate(id, at);
-            loop {
-                let record = self.load(owner).await?;
-                if record.lineage.base() < at {
-                    break;
-                }
-                (owner, _) = record.lineage.locate(owner, at);
-            }
-            match fold_own(self, owner, at).await {
-                // What is missing may have been purged meanwhile, and is no damage then.
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    match self.load(owner).await?.status.state {
-                        SessionState::Deleted => Err(Error::new(
-                            ErrorKind::Deleted,
-                            format!("session {owner} was deleted, and its events purged"),
-                        )),
-                        _ => Err(error),
-                    }
-                }
-                folded => folded,
-            }
         }
     }
 
@@ -412,10 +299,7 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// Those of [`SessionStore::read`].
     fn history(&self, id: SessionId, read: ReadEvents) -> impl Future<Output = Result<EventPage>> + Send {
-        async move {
-            let session = self.load(id).await?;
-            self.history_of(&session, read).await
-        }
+        async move { history::history(self, id, read).await }
     }
 
     /// As [`history`](Self::history), for a record at hand.
@@ -429,12 +313,7 @@ pub trait SessionStoreExt: SessionStore {
         read: ReadEvents,
     ) -> impl Future<Output = Result<EventPage>> + Send {
         let (id, head, lineage) = (session.id, session.head, session.lineage.clone());
-        async move {
-            if lineage.segments.is_empty() {
-                return read_part(self, id, read).await;
-            }
-            history_page(self, id, head, lineage, read).await
-        }
+        async move { history::part_of(self, id, head, lineage, read).await }
     }
 
     /// All events after `after`, through the ancestors, to the present end; a page at a time in memory.
@@ -470,16 +349,3 @@ pub trait SessionStoreExt: SessionStore {
 }
 
 impl<T: SessionStore + ?Sized> SessionStoreExt for T {}
-
-/// What became of a commit is not known after a panic of the store.
-fn store_panicked(commit: &Commit) -> Error {
-    let text =
-        format!("the store panicked at commit {} of session {}; send it again", commit.id, commit.session);
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
-}
-
-/// Whether an error tells of this attempt only: nobody looked whether an earlier one had landed.
-fn says_nothing(kind: &ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, Denied, Full, Poisoned, Unavailable};
-    matches!(kind, Unavailable | Denied | Full | Corrupt | Poisoned)
-}

@@ -2,12 +2,12 @@
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Seq, SessionId};
+use crate::base::state::SessionState;
 use crate::event::header::Event;
 use crate::model::lineage::Lineage;
 use crate::page::PAGE_MAX;
-use crate::session::ext::SessionStoreExt;
 use crate::session::read::{EventPage, ReadEvents};
 use crate::session::record::Session;
 use crate::session::store::SessionStore;
@@ -15,6 +15,30 @@ use crate::session::store::SessionStore;
 /// How many events a stream reads at a time, at most, and how many bytes of them.
 pub(super) const PAGE: usize = 500;
 pub(super) const PAGE_BYTES: usize = 256 << 10;
+
+/// A page of a history, through the ancestors.
+pub(crate) async fn history<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    read: ReadEvents,
+) -> Result<EventPage> {
+    let session = store.load(id).await?;
+    part_of(store, id, session.head, session.lineage, read).await
+}
+
+/// A page of the history of a session with this head and these ancestors.
+pub(crate) async fn part_of<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    head: Seq,
+    lineage: Lineage,
+    read: ReadEvents,
+) -> Result<EventPage> {
+    if lineage.segments.is_empty() {
+        return read_part(store, id, read).await;
+    }
+    history_page(store, id, head, lineage, read).await
+}
 
 /// The next events after `seen`, waited for where there are none yet; and the last of them.
 pub(crate) async fn coming<S: SessionStore + ?Sized>(
@@ -36,7 +60,7 @@ pub(crate) async fn next_events<S: SessionStore + ?Sized>(
     id: SessionId,
     seen: Seq,
 ) -> Result<Option<(Vec<Event>, Seq)>> {
-    let page = store.history(id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
+    let page = history(store, id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
     if let Some(last) = page.events.last().map(|event| event.seq) {
         return Ok(Some((page.events, last)));
     }
@@ -67,7 +91,7 @@ pub(crate) fn own_events<S: SessionStore + ?Sized>(
 }
 
 /// The record of a session as it was after the event `at` of its own log.
-pub(super) async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -> Result<Session> {
+async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -> Result<Session> {
     let mut events = own_events(store, id, Seq::ZERO, Some(at));
     let first = events.try_next().await?;
     let first = first.ok_or_else(|| Error::corrupt(format!("session {id} has no first event")))?;
@@ -78,8 +102,32 @@ pub(super) async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId,
     Ok(past)
 }
 
+/// The record of a session as it was after its event `at`, which may lie in an ancestor.
+pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, at: Seq) -> Result<Session> {
+    // Every log starts from a record that holds what the history before it came to.
+    let (mut owner, _) = now.lineage.locate(now.id, at);
+    loop {
+        let record = store.load(owner).await?;
+        if record.lineage.base() < at {
+            break;
+        }
+        (owner, _) = record.lineage.locate(owner, at);
+    }
+    match fold_own(store, owner, at).await {
+        // What is missing may have been purged meanwhile, and is no damage then.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => match store.load(owner).await?.status.state {
+            SessionState::Deleted => Err(Error::new(
+                ErrorKind::Deleted,
+                format!("session {owner} was deleted, and its events purged"),
+            )),
+            _ => Err(error),
+        },
+        folded => folded,
+    }
+}
+
 /// One page of a history that lies in several logs: reads log after log, in the read's direction, until it is full.
-pub(super) async fn history_page<S: SessionStore + ?Sized>(
+async fn history_page<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     head: Seq,
@@ -140,7 +188,7 @@ pub(super) async fn history_page<S: SessionStore + ?Sized>(
 }
 
 /// A page of one log. A store that answers with what was not asked for would make paging go round for ever.
-pub(super) async fn read_part<S: SessionStore + ?Sized>(
+async fn read_part<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     read: ReadEvents,

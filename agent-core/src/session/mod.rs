@@ -13,6 +13,7 @@ pub(crate) mod summary;
 
 pub(crate) mod ext;
 pub(crate) mod report;
+pub(crate) mod retry;
 
 pub use crate::base::state::{Reason, Rule, SessionState, TABLE, Target, TriggerKind, target};
 pub use crate::event::body::Body;

@@ -11,8 +11,8 @@ use crate::event::payload::message::Message;
 use crate::model::actor::Actor;
 use crate::model::parts::{Origin, Reported};
 use crate::session::commit::{Commit, Committed};
-use crate::session::ext::SessionStoreExt;
 use crate::session::record::Session;
+use crate::session::retry::settle;
 use crate::session::store::SessionStore;
 
 /// Tells the parent of `child` what the child has come to, and notes in the child's log that it was told; as an input
@@ -42,10 +42,10 @@ pub(crate) async fn report<S: SessionStore + ?Sized>(
         true => plain.clone().event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
         false => plain.clone(),
     };
-    let committed = match store.settle(telling).await {
+    let committed = match settle(store, telling, false).await {
         // It takes no inputs any more; it is told all the same.
         Err(error) if input && matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => {
-            store.settle(plain).await?
+            settle(store, plain, false).await?
         }
         other => other?,
     };
@@ -61,7 +61,7 @@ pub(crate) async fn note<S: SessionStore + ?Sized>(
     told: Reported,
 ) -> Result<()> {
     let noted = NewEvent::of(&Body::SessionReported(told));
-    store.settle(Commit::seal(effects, child.id, child.head).event(noted)).await.map(drop)
+    settle(store, Commit::seal(effects, child.id, child.head).event(noted), false).await.map(drop)
 }
 
 /// What the parent's model is told.
