@@ -1,33 +1,33 @@
 //! A session in a host's hand: cheap, holds no lease, blocks nobody.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tracing::{Instrument, debug, instrument};
 
 use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
-use crate::base::id::{Epoch, Seq, SessionId};
+use crate::base::id::{DeviceId, Epoch, Seq, SessionId, WorkspaceId};
 use crate::holdings::{Documents, Learnings, effective_mounts, freeze_mounts};
 use crate::retention::Former;
-use crate::runtime::AgentRuntime;
+use crate::runtime::agent::AgentRuntime;
 use crate::runtime::calls::call_at;
 use crate::runtime::run::{Input, Run};
+use crate::runtime::session_ref::SessionRef;
 use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
 use crate::runtime::stop::is_set;
+use crate::runtime::{children, settings};
 use crate::session::OpenCall;
 use crate::session::{
     ActionId, Actor, Artifact, Body, Commit, Committed, Counts, Event, EventPage, Expect, ExternalHandle,
-    Fork, Liveness, MountSet, NewEvent, Patch, ReadEvents, Reason, Session, SessionState, SessionStoreExt,
-    Title, ToolConfirmation, ToolResult, ToolUse, Trigger, Wake, next_events,
+    Fork, Liveness, MountSet, NewEvent, NewSession, Patch, ReadEvents, Reason, Session, SessionState,
+    SessionStoreExt, Title, ToolConfirmation, ToolResult, ToolUse, Trigger, Wake, next_events,
 };
 use crate::views::SessionView;
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
-    runtime: AgentRuntime,
-    id: SessionId,
-    seen: Arc<Mutex<Arc<Session>>>,
+    inner: SessionRef,
 }
 
 /// An answer to what a session waits for.
@@ -76,24 +76,80 @@ pub struct ContextCounts {
     pub last_active_at: crate::Timestamp,
 }
 
+impl AgentRuntime {
+    /// The main session of a device's workspace; both are created where they are not there. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the stores, as it is.
+    pub async fn open(&self, device: &DeviceId) -> Result<SessionHandle> {
+        let resolved = self.workspaces.resolve(device).await?;
+        let session = self.workspaces.main_session(&resolved.workspace).await?;
+        SessionHandle::new(self.clone(), session).freeze_config().await
+    }
+
+    /// A session by its id. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Deleted` for one that was deleted.
+    pub async fn session(&self, id: SessionId) -> Result<SessionHandle> {
+        let session = self.storage.sessions.load(id).await?;
+        if session.status.state == SessionState::Deleted {
+            return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+        }
+        Ok(SessionHandle::new(self.clone(), session))
+    }
+
+    /// A further session in a workspace. Starts no run.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted` for the workspace.
+    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<SessionHandle> {
+        let session = self.workspaces.new_session(workspace, patch).await?;
+        SessionHandle::new(self.clone(), session).freeze_config().await
+    }
+
+    /// Starts at most one bounded run of a session, where nobody waits for its outcome: none where nothing waits or is
+    /// due, or somebody else runs it; otherwise one that takes up everything that does. A question whose time is over
+    /// is given up first. A run that fails, or whose process is lost, is tried again after a [pause](crate::Config::retry).
+    ///
+    /// Where the session is run by somebody, it watches the holder as [`SessionHandle::wake`] does.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Deleted`; those of the store; `Unavailable` in a shutdown.
+    pub async fn wake(&self, id: SessionId) -> Result<Option<Run>> {
+        let handle = self.session(id).await?;
+        let now = handle.snapshot();
+        let expired = match watch_holder(&handle.inner, &now, false).await? {
+            Watched::Gone(epoch) => Some(epoch),
+            Watched::Alive => return Ok(None),
+            Watched::Released => None,
+        };
+        handle.wake_unattended(expired).await
+    }
+}
+
 impl SessionHandle {
     pub(crate) fn new(runtime: AgentRuntime, session: Session) -> Self {
-        Self { runtime, id: session.id, seen: Arc::new(Mutex::new(Arc::new(session))) }
+        Self { inner: SessionRef::new(runtime, session) }
     }
 
     /// The session's id.
     pub const fn id(&self) -> SessionId {
-        self.id
+        self.inner.id()
     }
 
     /// The runtime that it was opened by.
     pub const fn runtime(&self) -> &AgentRuntime {
-        &self.runtime
+        self.inner.runtime()
     }
 
     /// The record as last seen by this handle or a clone of it.
     pub fn snapshot(&self) -> Arc<Session> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.snapshot()
     }
 
     /// The record as it is now.
@@ -102,17 +158,7 @@ impl SessionHandle {
     ///
     /// Those of the store.
     pub async fn refresh(&self) -> Result<Arc<Session>> {
-        let now = self.runtime.storage.sessions.load(self.id).await?;
-        self.note(&now);
-        Ok(Arc::new(now))
-    }
-
-    /// Keeps a record that is not older than the one that is kept.
-    pub(crate) fn note(&self, session: &Session) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if session.head >= seen.head {
-            *seen = Arc::new(session.clone());
-        }
+        self.inner.refresh().await
     }
 
     /// Stores what a person says and starts a run that answers it, both in one commit.
@@ -126,9 +172,9 @@ impl SessionHandle {
     /// `InvalidInput` for a text that is empty or white space only; `InvalidTransition` where the session takes no inputs
     /// (it is archived, terminated, failed); `Unavailable` in a shutdown; `LimitExceeded`; any other error of the store.
     /// The input is not stored then, unless the [outcome](crate::Error::write_outcome) is unknown.
-    #[instrument(name = "prompt", skip_all, fields(session = %self.id))]
+    #[instrument(name = "prompt", skip_all, fields(session = %self.id()))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
-        let input = input.into().checked(self.id)?;
+        let input = input.into().checked(self.id())?;
         self.begin_or_wait(Cause { input: Some(input), ..Cause::default() }).await
     }
 
@@ -146,11 +192,14 @@ impl SessionHandle {
     /// Begins in a task of its own: a caller that goes away leaves no lease behind without a run.
     async fn begin(&self, cause: Cause) -> Result<Begun> {
         let handle = self.clone();
-        let work = async move { begin(&handle, cause).await };
+        let work = async move { begin(&handle.inner, cause).await };
         tokio::spawn(work.in_current_span()).await.unwrap_or_else(|failed| {
             let error = Error::new(
                 ErrorKind::Unavailable,
-                format!("the beginning of a run of session {} was cut off; load the session again", self.id),
+                format!(
+                    "the beginning of a run of session {} was cut off; load the session again",
+                    self.id()
+                ),
             );
             Err(error.with_outcome(WriteOutcome::Unknown).with_source(failed))
         })
@@ -159,7 +208,7 @@ impl SessionHandle {
     /// Notes that the workspace is used; that it cannot be noted fails nothing.
     async fn touch(&self) {
         let workspace = self.snapshot().workspace;
-        if let Err(error) = self.runtime.workspaces.touch(workspace).await {
+        if let Err(error) = self.runtime().workspaces.touch(workspace).await {
             debug!(%workspace, %error, "the access could not be noted");
         }
     }
@@ -170,7 +219,7 @@ impl SessionHandle {
     ///
     /// As for [`prompt`](Self::prompt).
     pub async fn send(&self, input: impl Into<Input>) -> Result<Seq> {
-        let Input { message, actor } = input.into().checked(self.id)?;
+        let Input { message, actor } = input.into().checked(self.id())?;
         self.touch().await;
         let committed = self.commit(|commit| commit.event(NewEvent::from(message).with_actor(actor))).await?;
         Ok(committed.last)
@@ -187,7 +236,7 @@ impl SessionHandle {
     /// Those of the store; `Unavailable` in a shutdown.
     pub async fn wake(&self) -> Result<Option<Run>> {
         let now = self.refresh().await?;
-        let expired = match watch_holder(self, &now, false).await? {
+        let expired = match watch_holder(&self.inner, &now, false).await? {
             Watched::Gone(epoch) => Some(epoch),
             Watched::Alive => return Ok(None),
             Watched::Released => None,
@@ -201,7 +250,7 @@ impl SessionHandle {
 
     /// As [`wake`](Self::wake), where nobody waits for the outcome: see [`AgentRuntime::wake`].
     pub(crate) async fn wake_unattended(&self, expired: Option<Epoch>) -> Result<Option<Run>> {
-        let (now, at) = (self.snapshot(), self.runtime.effects().now());
+        let (now, at) = (self.snapshot(), self.runtime().effects().now());
         let waits = now.status.state == SessionState::RequiresAction;
         let overdue = now
             .action
@@ -217,7 +266,7 @@ impl SessionHandle {
 
     /// What the session waits for, as last seen, and has waited for too long.
     fn overdue(&self) -> Option<ActionId> {
-        let (now, at) = (self.snapshot(), self.runtime.effects().now());
+        let (now, at) = (self.snapshot(), self.runtime().effects().now());
         let action = now.action.as_ref().filter(|_| now.status.state == SessionState::RequiresAction)?;
         action.expires_at.is_some_and(|expires_at| expires_at <= at).then(|| action.id.clone())
     }
@@ -255,7 +304,7 @@ impl SessionHandle {
     pub async fn wait_turn(&self) -> Result<Option<Run>> {
         loop {
             let now = self.refresh().await?;
-            let expired = match watch_holder(self, &now, true).await? {
+            let expired = match watch_holder(&self.inner, &now, true).await? {
                 Watched::Gone(epoch) => Some(epoch),
                 Watched::Alive | Watched::Released => None,
             };
@@ -263,7 +312,7 @@ impl SessionHandle {
                 return Ok(Some(run));
             }
             let now = self.refresh().await?;
-            let at = self.runtime.effects().now();
+            let at = self.runtime().effects().now();
             let waits = now.last_input > now.handled && now.ready_at.is_none_or(|ready_at| ready_at <= at);
             let open = match now.status.state {
                 SessionState::Running => true,
@@ -299,7 +348,7 @@ impl SessionHandle {
     ///
     /// As for [`answer`](Self::answer); `Unavailable` in a shutdown. The answer is not stored then, unless the
     /// [outcome](crate::Error::write_outcome) is unknown.
-    #[instrument(name = "answer", skip_all, fields(session = %self.id))]
+    #[instrument(name = "answer", skip_all, fields(session = %self.id()))]
     pub async fn answer_and_run(&self, answer: impl Into<ActionAnswer>) -> Result<Run> {
         let answer = answer.into().into_event();
         self.begin_or_wait(Cause { answer: Some(answer), ..Cause::default() }).await
@@ -317,7 +366,7 @@ impl SessionHandle {
         let Some(action) = &now.action else { return Ok(None) };
         let is_it = |open: &&OpenCall| open.call.as_str() == action.id.as_str();
         let Some(open) = now.open_calls.iter().find(is_it) else { return Ok(None) };
-        call_at(&*self.runtime.storage.sessions, &now, open.seq).await
+        call_at(&*self.runtime().storage.sessions, &now, open.seq).await
     }
 
     /// Asks whatever runs or waits to stop: durable, from any device. Nothing happens where nothing does.
@@ -339,7 +388,7 @@ impl SessionHandle {
     ///
     /// Those of the store; `Corrupt` where the page would start with damage.
     pub async fn history(&self, read: ReadEvents) -> Result<EventPage> {
-        self.runtime.storage.sessions.history(self.id, read).await
+        self.runtime().storage.sessions.history(self.id(), read).await
     }
 
     /// Streams all events after `after`, then each as it is stored; a page at a time in memory.
@@ -347,8 +396,8 @@ impl SessionHandle {
     /// When the runtime [shuts down](AgentRuntime::shutdown) the stream gives what its last runs have stored, and ends
     /// (`None`). After an error it ends, too.
     pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
-        let (sessions, id) = (self.runtime.storage.sessions.clone(), self.id);
-        let over = self.runtime.shared.runs.over();
+        let (sessions, id) = (self.runtime().storage.sessions.clone(), self.id());
+        let over = self.runtime().shared.runs.over();
         let pages = stream::try_unfold(after, move |seen| {
             let (sessions, mut over) = (sessions.clone(), over.clone());
             async move {
@@ -381,8 +430,8 @@ impl SessionHandle {
     ///
     /// `InvalidInput` where a tool call is open at that event, or it is not in the history; `Deleted`.
     pub async fn fork(&self, fork: impl Into<Fork> + Send) -> Result<Self> {
-        let session = self.runtime.storage.sessions.fork(self.runtime.effects(), self.id, fork).await?;
-        Ok(Self::new(self.runtime.clone(), session))
+        let session = self.runtime().storage.sessions.fork(self.runtime().effects(), self.id(), fork).await?;
+        Ok(Self::new(self.runtime().clone(), session))
     }
 
     /// Sets the session aside; inputs are kept. A run is asked to end first, at its next step.
@@ -422,9 +471,9 @@ impl SessionHandle {
     /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, there is nothing to
     /// compact, or the summary has no text.
     pub async fn compact(&self, until: Option<Seq>, summary: &str) -> Result<()> {
-        let sessions = &self.runtime.storage.sessions;
-        let done = sessions.compact(self.runtime.effects(), self.id, until, summary).await?;
-        self.note(&done.session);
+        let sessions = &self.runtime().storage.sessions;
+        let done = sessions.compact(self.runtime().effects(), self.id(), until, summary).await?;
+        self.inner.note(&done.session);
         Ok(())
     }
 
@@ -448,8 +497,8 @@ impl SessionHandle {
 
     /// The session's documents: its notes, memory blocks, checkpoint. No I/O.
     pub fn documents(&self) -> Documents {
-        let sessions = self.runtime.storage.sessions.clone();
-        Documents::new(sessions, self.runtime.effects().clone(), self.id)
+        let sessions = self.runtime().storage.sessions.clone();
+        Documents::new(sessions, self.runtime().effects().clone(), self.id())
     }
 
     /// What is mounted in the session, inherited or its own; see [`effective_mounts`].
@@ -459,7 +508,7 @@ impl SessionHandle {
     /// Those of the store.
     pub async fn mounts(&self) -> Result<MountSet> {
         let now = self.refresh().await?;
-        effective_mounts(&*self.runtime.storage.sessions, &now).await
+        effective_mounts(&*self.runtime().storage.sessions, &now).await
     }
 
     /// Freezes what the session inherits as it is now; see [`freeze_mounts`].
@@ -468,9 +517,9 @@ impl SessionHandle {
     ///
     /// Those of [`freeze_mounts`].
     pub async fn freeze_mounts(&self) -> Result<()> {
-        let sessions = &self.runtime.storage.sessions;
-        let committed = freeze_mounts(sessions, self.runtime.effects(), self.id).await?;
-        self.note(&committed.session);
+        let sessions = &self.runtime().storage.sessions;
+        let committed = freeze_mounts(sessions, self.runtime().effects(), self.id()).await?;
+        self.inner.note(&committed.session);
         Ok(())
     }
 
@@ -481,13 +530,13 @@ impl SessionHandle {
     ///
     /// `InvalidInput`, `LimitExceeded` for what the handle says.
     pub async fn attach(&self, name: &str, handle: ExternalHandle) -> Result<()> {
-        let handle = handle.of_process(self.runtime.process());
+        let handle = handle.of_process(self.runtime().process());
         self.update(Patch::new().handle(name, handle)).await
     }
 
     /// The handles on things outside, as last seen, each with whether it can be used here.
     pub fn handles(&self) -> Vec<(String, ExternalHandle, Liveness)> {
-        let process = self.runtime.process();
+        let process = self.runtime().process();
         let known = |(name, handle): (&String, &ExternalHandle)| {
             (name.clone(), handle.clone(), handle.liveness(process))
         };
@@ -496,13 +545,13 @@ impl SessionHandle {
 
     /// What the agent `agent` found out in this workspace, in all its sessions. No I/O.
     pub fn learnings(&self, agent: &str) -> Learnings {
-        let sessions = self.runtime.storage.sessions.clone();
-        Learnings::new(sessions, self.runtime.effects().clone(), self.snapshot().workspace, agent)
+        let sessions = self.runtime().storage.sessions.clone();
+        Learnings::new(sessions, self.runtime().effects().clone(), self.snapshot().workspace, agent)
     }
 
     /// Looks at the session: its runs, what they made, what was done. No I/O.
     pub fn view(&self) -> SessionView {
-        SessionView::new(self.runtime.storage.sessions.clone(), self.id)
+        SessionView::new(self.runtime().storage.sessions.clone(), self.id())
     }
 
     /// States what the session is to achieve, in force until the next; an input, which the next run answers.
@@ -511,7 +560,7 @@ impl SessionHandle {
     ///
     /// `InvalidInput` for a text that is empty or white space only; `InvalidTransition` where the session takes no inputs.
     pub async fn define_outcome(&self, outcome: impl Into<Input>) -> Result<()> {
-        let Input { message, actor } = outcome.into().checked(self.id)?;
+        let Input { message, actor } = outcome.into().checked(self.id())?;
         let defined = NewEvent::of(&Body::UserDefineOutcome(message)).with_actor(actor);
         self.commit(|commit| commit.event(defined)).await.map(drop)
     }
@@ -598,8 +647,8 @@ impl SessionHandle {
     ///
     /// Those of the stores; `Deleted` where this one was deleted.
     pub async fn reset(&self, former: Former) -> Result<Self> {
-        let session = self.runtime.workspaces.reset(self.id, former).await?;
-        Ok(Self::new(self.runtime.clone(), session))
+        let session = self.runtime().workspaces.reset(self.id(), former).await?;
+        Ok(Self::new(self.runtime().clone(), session))
     }
 
     /// How much the session holds, as it is now; reads no message.
@@ -622,9 +671,47 @@ impl SessionHandle {
     }
 
     async fn commit(&self, fill: impl FnOnce(Commit) -> Commit + Send) -> Result<Committed> {
-        let commit = fill(Commit::seal(self.runtime.effects(), self.id, self.snapshot().head));
-        let committed = self.runtime.storage.sessions.settle(commit).await?;
-        self.note(&committed.session);
+        let commit = fill(Commit::seal(self.runtime().effects(), self.id(), self.snapshot().head));
+        let committed = self.runtime().storage.sessions.settle(commit).await?;
+        self.inner.note(&committed.session);
         Ok(committed)
+    }
+
+    /// Starts a session that helps this one: in its workspace, with a history of its own, and `task` as its first input.
+    /// Whoever looks after the sessions runs it, see [`Scheduler`](crate::runtime::Scheduler); or [prompt](Self::prompt)
+    /// and [wake](Self::wake) it. When it has come to rest, its last text is an input of this session, once.
+    ///
+    /// The child comes first, with its parent's name and its task in it, and is then told of in the parent's log. A crash
+    /// in between leaves a child that the parent's log does not mention before its outcome; lists by parent find it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a task that is empty or white space only; `Deleted` for this session; those of the store.
+    pub async fn start_child(&self, task: impl Into<Input>, patch: &Patch) -> Result<Self> {
+        let runtime = self.runtime();
+        let (sessions, effects) = (&runtime.storage.sessions, runtime.effects());
+        let Input { message, actor } = task.into().checked(self.id())?;
+        let parent = self.refresh().await?;
+        let new = NewSession::child(effects.new_session_id(), &parent).with(patch);
+        let create = Commit::create(effects, new).event(NewEvent::from(message).with_actor(actor));
+        let tell = Commit::seal(effects, parent.id, parent.head);
+        let (child, told) = children::start(&**sessions, create, tell).await?;
+        self.inner.note(&told.session);
+        Self::new(runtime.clone(), child).freeze_config().await
+    }
+
+    /// Lets a session that [keeps the configuration](crate::Config::freeze) with which it was made take over that of its
+    /// present host, from its next run on. Nothing happens where it keeps none.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` where somebody else does the same; those of the stores.
+    pub async fn adopt_config(&self) -> Result<()> {
+        settings::adopt(&self.inner).await
+    }
+
+    async fn freeze_config(self) -> Result<Self> {
+        settings::freeze(&self.inner).await?;
+        Ok(self)
     }
 }

@@ -9,10 +9,10 @@ use crate::base::error::{Error, Result};
 use crate::base::id::Seq;
 use crate::base::json::RawJson;
 use crate::base::text::check_text;
-use crate::runtime::ToolContext;
-use crate::runtime::drive::Driver;
+use crate::runtime::driver::Driver;
+use crate::runtime::plugin::ToolContext;
 use crate::runtime::provider::{ModelCall, ToolMode};
-use crate::runtime::run::Update;
+use crate::runtime::report::Update;
 use crate::runtime::spans;
 use crate::runtime::stop::Stopped;
 use crate::runtime::tools::text_json;
@@ -250,16 +250,6 @@ impl Driver {
         context.push(body, commit);
         self.send(Update::ToolDone(result));
         Ok(())
-    }
-
-    /// Whether a call of the tool waits for somebody.
-    pub(super) fn waits(&self, tool: &str) -> bool {
-        matches!(self.mode(tool), ToolMode::Confirm | ToolMode::Outside | ToolMode::Ask)
-    }
-
-    /// How the calls of a tool are made.
-    fn mode(&self, tool: &str) -> ToolMode {
-        self.handle.runtime().shared.tools.mode(tool, &self.settings.tool_policies)
     }
 
     /// What the log is to keep of a payload. Within the run the model is given all of it.

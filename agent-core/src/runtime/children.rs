@@ -3,43 +3,16 @@
 use tracing::{debug, warn};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::handle::SessionHandle;
-use crate::runtime::AgentRuntime;
-use crate::runtime::run::Input;
+use crate::runtime::agent::AgentRuntime;
 use crate::session::report::{note, report};
 use crate::session::{
-    Body, ChildCreated, Commit, Committed, EventType, NewEvent, NewSession, Patch, ReadEvents, Session,
-    SessionStore, SessionStoreExt,
+    Body, ChildCreated, Commit, Committed, EventType, NewEvent, ReadEvents, Session, SessionStore,
+    SessionStoreExt,
 };
-
-impl SessionHandle {
-    /// Starts a session that helps this one: in its workspace, with a history of its own, and `task` as its first input.
-    /// Whoever looks after the sessions runs it, see [`Scheduler`](crate::runtime::Scheduler); or [prompt](Self::prompt)
-    /// and [wake](Self::wake) it. When it has come to rest, its last text is an input of this session, once.
-    ///
-    /// The child comes first, with its parent's name and its task in it, and is then told of in the parent's log. A crash
-    /// in between leaves a child that the parent's log does not mention before its outcome; lists by parent find it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for a task that is empty or white space only; `Deleted` for this session; those of the store.
-    pub async fn start_child(&self, task: impl Into<Input>, patch: &Patch) -> Result<Self> {
-        let runtime = self.runtime();
-        let (sessions, effects) = (&runtime.storage.sessions, runtime.effects());
-        let Input { message, actor } = task.into().checked(self.id())?;
-        let parent = self.refresh().await?;
-        let new = NewSession::child(effects.new_session_id(), &parent).with(patch);
-        let create = Commit::create(effects, new).event(NewEvent::from(message).with_actor(actor));
-        let tell = Commit::seal(effects, parent.id, parent.head);
-        let (child, told) = start(&**sessions, create, tell).await?;
-        self.note(&told.session);
-        Self::new(runtime.clone(), child).freeze_config().await
-    }
-}
 
 /// Creates a child, then says so in its parent's log by `tell`. Where the child is there already, it is that one: whoever
 /// starts it again, after a crash in between, goes on from there.
-pub(super) async fn start(
+pub(crate) async fn start(
     sessions: &dyn SessionStore,
     create: Commit,
     tell: Commit,

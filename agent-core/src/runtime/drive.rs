@@ -1,64 +1,32 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{CommitId, Epoch, RunId};
-use crate::handle::SessionHandle;
+use crate::base::id::CommitId;
 use crate::holdings::effective_mounts;
 use crate::isolated::{called, isolated};
-use crate::runtime::AgentRuntime;
-use crate::runtime::Slot;
-use crate::runtime::ask::AnswerEnd;
+use crate::runtime::agent::AgentRuntime;
+use crate::runtime::agent::Slot;
+use crate::runtime::ask::{AnswerEnd, ask};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
-use crate::runtime::config::Persistence;
-use crate::runtime::provider::{StopReason, Usage};
+use crate::runtime::driver::Driver;
+use crate::runtime::provider::StopReason;
+use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
-use crate::runtime::run::{RunOutcome, RunReport, Update};
-use crate::runtime::settings::{Settings, Theirs};
+use crate::runtime::settings::Settings;
 use crate::runtime::spans;
-use crate::runtime::stop::{Heart, OwnHead, Stopped, asks_to_stop, stopped};
-use crate::runtime::updates::UpdateSender;
+use crate::runtime::stop::{Heart, Stopped, asks_to_stop};
 use crate::secrets::SecretName;
 use crate::session::{
-    Actor, Body, Commit, Cost, Failure, Message, NewEvent, Reason, Request, RunEnd, RunUsage, Session,
-    SessionStoreExt, SystemMessage, ToolOutcome, Trigger,
+    Actor, Body, Cost, Failure, Message, NewEvent, Reason, RunEnd, RunUsage, SessionStoreExt, SystemMessage,
+    ToolOutcome, Trigger,
 };
 use crate::transcript::ModelContext;
-
-/// One run.
-pub(crate) struct Driver {
-    pub(super) handle: SessionHandle,
-    pub(super) run: RunId,
-    epoch: Epoch,
-    pub(super) session: Session,
-    updates: UpdateSender,
-    own: OwnHead,
-    pub(super) stop: BoxFuture<'static, Stopped>,
-    /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
-    noticed: Option<Stopped>,
-    /// What the next commit starts with.
-    prelude: Vec<NewEvent>,
-    /// Commits that could not be stored yet, where the configuration goes on without.
-    backlog: VecDeque<Commit>,
-    /// Whether something could not be stored, and never will be.
-    lost: bool,
-    pub(super) usage: Usage,
-    pub(super) tool_calls: u32,
-    pub(super) settings: Settings,
-    /// Nobody waits for the outcome: a failure is tried again.
-    pub(crate) unattended: bool,
-    /// What the workspace chooses, where that was looked up already.
-    pub(crate) theirs: Option<Theirs>,
-}
 
 /// How a run is to end.
 struct Ending {
@@ -69,40 +37,6 @@ struct Ending {
 }
 
 impl Driver {
-    pub(crate) fn new(
-        handle: SessionHandle,
-        run: RunId,
-        epoch: Epoch,
-        session: Session,
-        updates: UpdateSender,
-        cancel: watch::Receiver<bool>,
-    ) -> Self {
-        let own = OwnHead::default();
-        own.set(session.head);
-        let runtime = handle.runtime();
-        let settings = Settings::of(&runtime.shared);
-        let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
-        let stop = stopped(sessions, session.id, epoch, own.clone(), cancel, stopping).boxed();
-        Self {
-            handle,
-            run,
-            epoch,
-            session,
-            updates,
-            own,
-            stop,
-            noticed: None,
-            prelude: Vec::new(),
-            backlog: VecDeque::new(),
-            lost: false,
-            usage: Usage::default(),
-            tool_calls: 0,
-            settings,
-            unattended: false,
-            theirs: None,
-        }
-    }
-
     /// Runs to the end. A panic that none of the calls into the host's code has caught ends the run as failed.
     pub(crate) async fn run(mut self, slot: Slot) {
         let span = info_span!("run", session = %self.session.id, run = %self.run, epoch = %self.epoch);
@@ -144,10 +78,6 @@ impl Driver {
             warn!(session = %self.session.id, "the end of a run that panicked could not be stored; its lease expires");
         }
         error
-    }
-
-    pub(super) fn send(&self, update: Update) {
-        self.updates.send(update);
     }
 
     async fn drive(&mut self) -> Result<RunReport> {
@@ -234,7 +164,7 @@ impl Driver {
                 return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
             }
             context.trim();
-            let answer = self.ask(&context).await;
+            let answer = ask(self, &context).await;
             text = answer.text;
             let mut said = Vec::new();
             if self.settings.keep_thinking && !answer.thinking.is_empty() {
@@ -290,19 +220,6 @@ impl Driver {
             let body = Body::SystemMessage(SystemMessage::injected(text.trim_end()));
             self.prelude.push(NewEvent::of(&body).with_actor(Actor::SYSTEM));
             context.push(body, CommitId::from_uuid(*self.run.as_uuid()));
-        }
-    }
-
-    /// Whether the run is to end before its next step: asked here, or by the record.
-    pub(super) fn asked_to_end(&mut self) -> Result<bool> {
-        if matches!(self.session.requested, Some(Request::Suspend(_))) {
-            return Ok(true);
-        }
-        let noticed = self.noticed.take().or_else(|| asks_to_stop(&self.session, self.epoch));
-        match noticed.or_else(|| (&mut self.stop).now_or_never()) {
-            Some(Stopped::Asked) => Ok(true),
-            Some(Stopped::Fenced(error)) => Err(error),
-            None => Ok(false),
         }
     }
 
@@ -394,49 +311,6 @@ impl Driver {
         Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))
     }
 
-    fn sealed(&mut self) -> Commit {
-        Commit::seal(self.handle.runtime().effects(), self.session.id, self.session.head)
-            .actor(Actor::AGENT)
-            .fence(self.run, self.epoch)
-            .events(std::mem::take(&mut self.prelude))
-    }
-
-    /// Stores events; returns the commit's id.
-    pub(super) async fn save(&mut self, events: Vec<NewEvent>) -> Result<CommitId> {
-        let commit = self.sealed().events(events);
-        let id = commit.id;
-        self.store(commit).await?;
-        Ok(id)
-    }
-
-    /// Stores a commit, after those that could not be stored before.
-    async fn store(&mut self, commit: Commit) -> Result<()> {
-        self.backlog.push_back(commit);
-        let runtime = self.handle.runtime().clone();
-        while let Some(next) = self.backlog.front() {
-            match runtime.storage.sessions.settle(next.clone()).await {
-                Ok(committed) => {
-                    self.own.set(committed.session.head);
-                    self.handle.note(&committed.session);
-                    self.session = committed.session;
-                    self.backlog.pop_front();
-                }
-                Err(error) if goes_on(runtime.config().persistence, &error) => {
-                    // A commit that is itself at fault is not sent again, the others are, with the next step.
-                    let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
-                    self.send(Update::NotStored(error));
-                    if !at_fault {
-                        break;
-                    }
-                    self.lost = true;
-                    self.backlog.pop_front();
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     async fn before_run(&mut self) {
         let runtime = self.handle.runtime().clone();
         for (name, plugin) in &runtime.shared.plugins {
@@ -465,11 +339,6 @@ fn outcome_of(after: After) -> Option<RunOutcome> {
         After::Stop => Some(RunOutcome::Interrupted),
         After::Await(action) => Some(RunOutcome::Awaiting(action)),
     }
-}
-
-/// Whether a run goes on although something could not be stored.
-fn goes_on(persistence: Persistence, error: &Error) -> bool {
-    persistence == Persistence::BestEffort && !matches!(error.kind(), ErrorKind::Fenced { .. })
 }
 
 /// A plugin's hook: what goes wrong in it is logged.

@@ -12,7 +12,7 @@ use crate::base::id::{RunId, SessionId, WorkspaceId};
 use crate::base::json::RawJson;
 use crate::holdings::effective_mounts;
 use crate::runtime::provider::ToolSpec;
-use crate::runtime::run::RunReport;
+use crate::runtime::report::RunReport;
 use crate::secrets::{Secret, SecretName, Secrets};
 use crate::session::{Access, CallId, Session, SessionStore};
 

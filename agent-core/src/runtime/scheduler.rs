@@ -12,7 +12,7 @@ use tracing::{Instrument, debug, info_span, warn};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId, TenantId};
 use crate::isolated::isolated;
-use crate::runtime::AgentRuntime;
+use crate::runtime::agent::AgentRuntime;
 use crate::runtime::children::deliver;
 use crate::runtime::rounds::{Done, Round, SchedulerConfig};
 use crate::runtime::stop::is_set;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::handle::SessionHandle;
 use crate::holdings::{Documents, Migrations};
+use crate::runtime::agent::{AgentRuntime, Shared};
 use crate::runtime::config::{Config, Limits, ToolPolicy};
 use crate::runtime::provider::LlmProvider;
-use crate::runtime::{AgentRuntime, Shared};
+use crate::runtime::session_ref::SessionRef;
 use crate::session::{Actor, Attributes, Commit, DocumentWritten, NewEvent, Patch, Session, SessionStoreExt};
 
 /// The name of the document in which a session keeps the configuration with which it was made.
@@ -205,46 +205,37 @@ fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Pa
     (!patch.is_empty()).then_some(patch)
 }
 
-impl SessionHandle {
-    /// Lets a session that [keeps the configuration](crate::Config::freeze) with which it was made take over that of its
-    /// present host, from its next run on. Nothing happens where it keeps none.
-    ///
-    /// # Errors
-    ///
-    /// `Conflict` where somebody else does the same; those of the stores.
-    pub async fn adopt_config(&self) -> Result<()> {
-        let now = self.refresh().await?;
-        if now.document(DOCUMENT).is_none() {
-            return Ok(());
-        }
-        let shared = &self.runtime().shared;
-        let theirs = workspace_provider(self.runtime(), &now).await?;
-        let said = references(shared, &now, theirs.as_deref()).map(NewEvent::updated);
-        let events = said.into_iter().chain([written(shared, &now, theirs.as_deref())?]);
-        self.say(&now, events.collect()).await
+/// Takes over the configuration of the present host, where the session keeps one.
+pub(crate) async fn adopt(session: &SessionRef) -> Result<()> {
+    let now = session.refresh().await?;
+    if now.document(DOCUMENT).is_none() {
+        return Ok(());
     }
+    let shared = &session.runtime().shared;
+    let theirs = workspace_provider(session.runtime(), &now).await?;
+    let said = references(shared, &now, theirs.as_deref()).map(NewEvent::updated);
+    let events = said.into_iter().chain([written(shared, &now, theirs.as_deref())?]);
+    say(session, &now, events.collect()).await
+}
 
-    /// Writes down the configuration with which the session was made, where the host wants that and nobody has done so.
-    pub(super) async fn freeze_config(self) -> Result<Self> {
-        let (shared, now) = (self.runtime().shared.clone(), self.snapshot());
-        if freezes(&shared.config, &now) {
-            let theirs = workspace_provider(self.runtime(), &now).await?;
-            match self.say(&now, opening(&shared, &now, theirs.as_deref())?).await {
-                // Another host was first.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
-                    self.refresh().await?;
-                }
-                other => other?,
-            }
-        }
-        Ok(self)
+/// Writes down the configuration with which the session was made, where the host wants that and nobody has done so.
+pub(crate) async fn freeze(session: &SessionRef) -> Result<()> {
+    let (shared, now) = (session.runtime().shared.clone(), session.snapshot());
+    if !freezes(&shared.config, &now) {
+        return Ok(());
     }
+    let theirs = workspace_provider(session.runtime(), &now).await?;
+    match say(session, &now, opening(&shared, &now, theirs.as_deref())?).await {
+        // Another host was first.
+        Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => session.refresh().await.map(drop),
+        done => done,
+    }
+}
 
-    async fn say(&self, now: &Session, events: Vec<NewEvent>) -> Result<()> {
-        let runtime = self.runtime();
-        let commit = Commit::seal(runtime.effects(), self.id(), now.head).actor(Actor::SYSTEM).events(events);
-        let committed = runtime.storage.sessions.settle(commit).await?;
-        self.note(&committed.session);
-        Ok(())
-    }
+async fn say(session: &SessionRef, now: &Session, events: Vec<NewEvent>) -> Result<()> {
+    let runtime = session.runtime();
+    let commit = Commit::seal(runtime.effects(), session.id(), now.head).actor(Actor::SYSTEM).events(events);
+    let committed = runtime.storage.sessions.settle(commit).await?;
+    session.note(&committed.session);
+    Ok(())
 }

@@ -8,13 +8,14 @@ use tracing::{debug, info, warn};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::id::{Epoch, Seq};
-use crate::handle::SessionHandle;
-use crate::runtime::drive::Driver;
-use crate::runtime::run::{Input, Run, Stored};
+use crate::runtime::agent::{Slot, shutting_down};
+use crate::runtime::driver::Driver;
+use crate::runtime::report::Stored;
+use crate::runtime::run::{Input, Run};
+use crate::runtime::session_ref::SessionRef;
 use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
 use crate::runtime::stop::is_set;
 use crate::runtime::updates::updates;
-use crate::runtime::{Slot, shutting_down};
 use crate::session::{
     ActionId, Commit, Committed, Lease, LeaseRequest, NewEvent, Session, SessionState, SessionStoreExt,
     Trigger,
@@ -48,7 +49,7 @@ pub(crate) enum Begun {
 }
 
 /// Stores the input, if there is one, and starts a run where one may start.
-pub(crate) async fn begin(handle: &SessionHandle, cause: Cause) -> Result<Begun> {
+pub(crate) async fn begin(handle: &SessionRef, cause: Cause) -> Result<Begun> {
     let mut seq = Seq::ZERO;
     match try_begin(handle, cause, &mut seq).await {
         // An input that is stored must not look as if it were not: it would be sent again.
@@ -61,7 +62,7 @@ pub(crate) async fn begin(handle: &SessionHandle, cause: Cause) -> Result<Begun>
 }
 
 /// Notes in `seq` where the input is stored, as soon as it is.
-async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Result<Begun> {
+async fn try_begin(handle: &SessionRef, cause: Cause, seq: &mut Seq) -> Result<Begun> {
     let Cause { mut input, mut answer, mut expired, mut overdue, unattended } = cause;
     let runtime = handle.runtime();
     let slot = Slot::admit(&runtime.shared)?;
@@ -188,7 +189,7 @@ async fn try_begin(handle: &SessionHandle, cause: Cause, seq: &mut Seq) -> Resul
 }
 
 fn start(
-    handle: &SessionHandle,
+    handle: &SessionRef,
     slot: Slot,
     run: crate::base::id::RunId,
     epoch: Epoch,
@@ -207,7 +208,7 @@ fn start(
 
 /// The lease of the session's holder, where the store can prove that the holder is dead. One that cannot be looked at
 /// is not: that must keep no input from being stored.
-async fn dead_holder(handle: &SessionHandle, now: &Session) -> Option<Epoch> {
+async fn dead_holder(handle: &SessionRef, now: &Session) -> Option<Epoch> {
     let lease = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running)?;
     match handle.runtime().storage.sessions.pulse(handle.id(), lease.epoch).await {
         Ok(pulse) => pulse.dead.then_some(lease.epoch),
@@ -231,7 +232,7 @@ pub(crate) enum Watched {
 
 /// Watches the holder of a running session for a whole ttl, on this process's own clock; with `patience` for as long
 /// as it lives.
-pub(crate) async fn watch_holder(handle: &SessionHandle, now: &Session, patience: bool) -> Result<Watched> {
+pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: bool) -> Result<Watched> {
     let sessions = &handle.runtime().storage.sessions;
     let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
         return Ok(Watched::Released);

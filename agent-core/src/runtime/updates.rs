@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use crate::base::error::Result;
-use crate::runtime::run::Update;
+use crate::runtime::report::Update;
 
 /// The most bytes of updates that wait to be read.
 pub(crate) const UNREAD_MAX_BYTES: usize = 4 << 20;
