@@ -43,6 +43,7 @@ pub mod history;
 mod journal;
 mod registry;
 mod run;
+mod runtime;
 mod stage;
 mod worker;
 

@@ -11,9 +11,10 @@ use libtest_mimic::{Arguments, Failed, FormatSetting, Trial};
 
 use crate::clauses::all;
 use crate::factory::{AnyFactory, Factory};
-use crate::failure::{Checked, Failure};
+use crate::failure::Checked;
 use crate::journal::Journal;
 use crate::registry::{Clause, Contract, Offers};
+use crate::runtime::on_runtime;
 use crate::stage::{Settings, Stage};
 use crate::worker;
 
@@ -134,29 +135,6 @@ fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> 
         );
         Broken { cause: failure.cause(), report }
     })
-}
-
-/// Runs a future on a runtime of its own, where a panic is a failure, and so is a standstill: not to have ended when
-/// `stuck` has passed.
-pub(crate) fn on_runtime<T: Send + 'static>(
-    stuck: Duration,
-    future: impl Future<Output = Checked<T>> + Send + 'static,
-) -> Checked<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new("starting a runtime", "success", error))?;
-    let result = runtime.block_on(async {
-        let task = tokio::spawn(tokio::time::timeout(stuck, future));
-        match task.await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Failure::new("the clause", "an end", "a standstill")),
-            Err(error) => Err(Failure::new("the clause", "no panic", error)),
-        }
-    });
-    runtime.shutdown_timeout(Duration::from_secs(10));
-    result
 }
 
 fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {

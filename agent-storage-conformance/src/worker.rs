@@ -73,7 +73,7 @@ impl Order {
 pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let factory = factory.clone();
-    let result = crate::run::on_runtime(Duration::MAX, async move {
+    let result = crate::runtime::on_runtime(Duration::MAX, async move {
         let (order, address) = Order::from_text(&order)?;
         let site = factory.attach(&address).await?;
         let storage = opened(&factory, &site).await?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::line::{Line, Tag, push};
 use crate::listing::{each, is_damage};
 use crate::replaced::{Content, Decision};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 /// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
-use async_trait::async_trait;
+use agent_core::{Effects, Error, ErrorKind, Registry, Result};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
 
 #[cfg(feature = "planted")]
 use crate::planted::Planted;
-use crate::store::S3Store;
 
-/// Options of an [`S3Store`].
+/// Options of an [`S3Store`](crate::S3Store).
 ///
 /// What the environment says is the base, as users of `object_store` expect (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
 /// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP` and the others); the address and the options given here come on top.
@@ -215,16 +213,6 @@ impl S3Config {
         &self.prefix
     }
 
-    /// Opens the store, after a probe that the server keeps the preconditions on which everything rests.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` where the server ignores a precondition, lists late or out of order; the text names what.
-    /// `NotFound` where there is no such bucket, or no store and [none is to be made](Self::with_create); `InvalidInput`, `Denied`, `Unavailable`.
-    pub async fn open(self) -> Result<S3Store> {
-        S3Store::open(self).await
-    }
-
     /// The client. It never tries again by itself: whether that is safe only the protocol knows.
     pub(crate) fn client(&self) -> Result<AmazonS3> {
         // How long a request may take is ours to say: it depends on its size.
@@ -261,13 +249,6 @@ impl fmt::Debug for S3Config {
 impl fmt::Display for S3Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s3://{}/{}", self.bucket, self.prefix)
-    }
-}
-
-#[async_trait]
-impl StoreAddress for S3Config {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
-        Ok(Arc::new(self.clone().open().await?))
     }
 }
 

@@ -49,6 +49,7 @@ mod replaced;
 mod sessions;
 mod slot;
 mod store;
+mod tenant;
 mod workspaces;
 
 pub use config::S3Config;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::keys::last;
 use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Kind, RECORD_PART};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 /// How many sessions are looked up at once.
 const AT_ONCE: usize = 16;

@@ -4,7 +4,7 @@
 mod none {
     use agent_core::{Commit, Error, Result, SessionId};
 
-    use crate::store::Tenant;
+    use crate::tenant::Tenant;
 
     impl Tenant {
         pub(crate) fn plant_before(&self, _: &mut Commit) {}
@@ -24,7 +24,7 @@ mod some {
     use agent_core::{Commit, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
     use crate::planted::Planted;
-    use crate::store::Tenant;
+    use crate::tenant::Tenant;
 
     impl Tenant {
         pub(crate) fn plant_before(&self, commit: &mut Commit) {

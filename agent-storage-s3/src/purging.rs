@@ -10,7 +10,7 @@ use crate::error::corrupt;
 use crate::object::{Condition, Put};
 use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Head, Kind, Slot};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 /// As much of an object as surely holds its header.
 const HEADER_PART: u64 = 1 << 10;

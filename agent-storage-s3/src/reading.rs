@@ -10,7 +10,7 @@ use crate::error::corrupt;
 use crate::line::Line;
 use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Found, Reference, Slot, event};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 /// How many events are looked through at once where most may not be wanted.
 const STRIDE: u64 = 512;

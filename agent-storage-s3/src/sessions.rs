@@ -15,7 +15,7 @@ use crate::error::corrupt;
 use crate::keys::last;
 use crate::object::{Condition, Object, Put};
 use crate::slot::{Entry, Head, Kind, Slot};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 pub(crate) fn absent(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))

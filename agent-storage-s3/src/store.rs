@@ -7,8 +7,8 @@ use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
     Epoch, Error, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged, ReadEvents,
     Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step,
-    Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
-    async_trait,
+    Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
+    WorkspaceStore, async_trait,
 };
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
@@ -17,6 +17,7 @@ use crate::config::S3Config;
 use crate::heads::Heads;
 use crate::keys::Keys;
 use crate::object::{Bucket, Requests};
+use crate::tenant::Tenant;
 use crate::{listing, probe};
 
 /// How often a session is looked at by those who wait for a change that another store makes. Each look is a request.
@@ -33,14 +34,6 @@ pub struct S3Store {
     prefix: Arc<str>,
     tenant: Arc<Tenant>,
     open: OpenState,
-}
-
-/// One tenant's part of a bucket.
-#[derive(Debug)]
-pub(crate) struct Tenant {
-    pub(crate) bucket: Arc<Bucket>,
-    pub(crate) keys: Keys,
-    pub(crate) heads: Heads,
 }
 
 impl S3Store {
@@ -96,6 +89,25 @@ impl S3Store {
             work.await
         };
         observed(span, work).await
+    }
+}
+
+impl S3Config {
+    /// Opens the store, after a probe that the server keeps the preconditions on which everything rests.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the server ignores a precondition, lists late or out of order; the text names what.
+    /// `NotFound` where there is no such bucket, or no store and [none is to be made](Self::with_create); `InvalidInput`, `Denied`, `Unavailable`.
+    pub async fn open(self) -> Result<S3Store> {
+        S3Store::open(self).await
+    }
+}
+
+#[async_trait]
+impl StoreAddress for S3Config {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::keys::last;
 use crate::line::{Line, Tag, push};
 use crate::listing::{each, is_damage};
 use crate::replaced::{Content, Decision};
-use crate::store::Tenant;
+use crate::tenant::Tenant;
 
 /// A workspace as it is stored; `None`: it was deleted.
 #[derive(Clone, Debug)]

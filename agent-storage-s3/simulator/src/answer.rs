@@ -5,8 +5,8 @@ use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, LAST_MODIFIED};
 use quick_xml::escape::escape;
 
-use crate::bucket::Object;
 use crate::listing::Page;
+use crate::object::Object;
 
 /// An answer, before it goes on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::op::Op;
 use crate::seeded::Seeded;
-use crate::trace::Op;
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::bucket::{Object, Quirks};
+use crate::object::{Object, Quirks};
 use crate::request::List;
 
 const PAGE: usize = 1000;

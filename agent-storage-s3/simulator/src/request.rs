@@ -5,7 +5,7 @@ use http::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::{Method, request::Parts};
 use percent_encoding::percent_decode_str;
 
-use crate::trace::Op;
+use crate::op::Op;
 
 /// A request that the bucket knows how to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

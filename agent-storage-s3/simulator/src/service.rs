@@ -32,6 +32,13 @@ pub struct Connector {
     client: Arc<str>,
 }
 
+impl Simulator {
+    /// What a client named `client` is given in place of its HTTP library.
+    pub fn connector(&self, client: &str) -> Connector {
+        Connector::new(self.clone(), client.into())
+    }
+}
+
 impl Connector {
     pub(crate) const fn new(simulator: Simulator, client: Arc<str>) -> Self {
         Self { simulator, client }

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::bucket::{Bucket, Quirks, md5};
+use crate::bucket::{Bucket, md5};
 use crate::faults::{Fault, FaultPlan};
+use crate::object::Quirks;
+use crate::op::Op;
 use crate::request::{Condition, Request};
 use crate::seeded::Seeded;
-use crate::service::Connector;
-use crate::trace::{Counts, Entry, Op};
+use crate::trace::{Counts, Entry};
 
 /// An in-memory S3 with one bucket, whatever it is called. Cheap to clone; all clones are one store.
 #[derive(Clone)]
@@ -76,11 +77,6 @@ impl Simulator {
     pub fn with_quirks(self, quirks: Quirks) -> Self {
         self.world().bucket.quirks = quirks;
         self
-    }
-
-    /// What a client named `client` is given in place of its HTTP library.
-    pub fn connector(&self, client: &str) -> Connector {
-        Connector::new(self.clone(), client.into())
     }
 
     /// From now on requests fare by `plan`. What is on its way stays on its way.

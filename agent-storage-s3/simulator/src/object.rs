@@ -1,0 +1,34 @@
+//! An object, and in which ways a store is not what it should be.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+
+/// In which ways a store is not what it should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// `If-None-Match: *` is ignored: a PUT always overwrites.
+    pub ignores_if_none_match: bool,
+    /// `If-Match` is ignored: a PUT always overwrites.
+    pub ignores_if_match: bool,
+    /// For so long after a write, a GET answers as before it.
+    pub stale_reads: Option<Duration>,
+    /// LIST answers a page's keys in no order.
+    pub unordered_list: bool,
+    /// `If-Match` is compared literally with the ETag without quotes, as Ceph 16 does.
+    pub wants_bare_etags: bool,
+    /// `If-Match` on a missing key is 412, as with Ceph, and not 404, as with AWS.
+    pub missing_is_precondition: bool,
+    /// LIST answers at most so many keys; 1,000 unless set.
+    pub page_limit: Option<usize>,
+}
+
+/// What is stored under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) body: Bytes,
+    /// With its quotes. Follows from the body alone, as in S3.
+    pub(crate) etag: String,
+    pub(crate) modified: DateTime<Utc>,
+}
