@@ -32,7 +32,7 @@ pub enum Update {
     NotStored(Error),
     /// The model failed. The session stays usable.
     Failed(Failure),
-    /// Updates were left out here, because too much of the stream was unread; see [`Run`].
+    /// Updates were left out here, because too much of the stream was unread; see [`Run`](crate::Run).
     #[non_exhaustive]
     Skipped {
         /// How many.
