@@ -1,7 +1,6 @@
 //! Bindings: the synchronous core of `bindings.toml`, which people edit too. The file is the truth, read anew for
 //! every answer and under the lock for every change.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use agent_core::{
 };
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
+use crate::bindings_toml::Bindings;
 use crate::env::{Env, held};
 use crate::error::{corrupt, newer};
 use crate::lock::{self, Attempt, Locked};
@@ -22,50 +22,6 @@ use crate::toml;
 const FORMAT: i64 = 1;
 /// The last line of a file of ours: where it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of bindings";
-
-/// What is remembered of the file, so that it is read, but not always parsed.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
-    /// The bytes that were read last, and what they came to.
-    parsed: Option<(Vec<u8>, Arc<Bindings>)>,
-    /// The bytes that this process last saw to be durable.
-    durable: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Bindings {
-    bound: BTreeMap<DeviceId, WorkspaceId>,
-    /// Entries that cannot be read, by their keys.
-    damaged: BTreeMap<String, &'static str>,
-}
-
-impl Bindings {
-    fn of(text: &DocumentMut) -> Self {
-        let mut bindings = Self::default();
-        let Some(table) = table(text) else { return bindings };
-        for (key, item) in table.iter() {
-            let workspace = item.as_str().and_then(|id| id.parse().ok());
-            match (key.parse::<DeviceId>(), workspace) {
-                (Ok(device), Some(workspace)) => drop(bindings.bound.insert(device, workspace)),
-                (Ok(_), None) => drop(bindings.damaged.insert(key.to_owned(), "is bound to no workspace id")),
-                (Err(_), _) => drop(bindings.damaged.insert(key.to_owned(), "is no device id")),
-            }
-        }
-        bindings
-    }
-
-    /// What a device is bound to. An entry that cannot be read is not the same as none.
-    fn get(&self, device: &DeviceId, path: &Path) -> Result<Option<WorkspaceId>> {
-        if self.damaged.contains_key(device.as_str()) {
-            return Err(corrupt(path, &format!("binds device {device} to what is no workspace id")));
-        }
-        Ok(self.bound.get(device).copied())
-    }
-}
-
-fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
-    text.get("bindings").and_then(Item::as_table_like)
-}
 
 fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     let text = std::str::from_utf8(bytes)

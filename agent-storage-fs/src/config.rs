@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
-use async_trait::async_trait;
+use agent_core::{Effects, Error, ErrorKind, Registry, Result};
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};
-use crate::store::FsStore;
 
 /// When a write counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +24,7 @@ pub enum Sync {
     Off,
 }
 
-/// Options of an [`FsStore`].
+/// Options of an [`FsStore`](crate::FsStore).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -226,28 +224,11 @@ impl FsConfig {
     pub fn root(&self) -> &Path {
         &self.root
     }
-
-    /// Opens the store. Nothing is written, and the directory need not exist yet.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` where the name stands for something that is no directory; `Denied`; `NotFound` if there is no store and
-    /// [none is to be made](Self::with_create).
-    pub async fn open(self) -> Result<FsStore> {
-        FsStore::with_config(self).await
-    }
 }
 
 impl fmt::Display for FsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.display().fmt(f)
-    }
-}
-
-#[async_trait]
-impl StoreAddress for FsConfig {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
-        Ok(Arc::new(self.clone().open().await?))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
@@ -11,8 +11,7 @@ use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
 use crate::io::{FileId, Io, IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
-use crate::lock::Locked;
-use crate::{layout, lock};
+use crate::layout;
 
 /// Shared by all tenants of a store.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(crate) struct Env {
     /// Folders in which this process has cleared away what crashes left.
     swept: Mutex<HashSet<PathBuf>>,
     /// Whether locks were seen to work.
-    probed: AtomicBool,
+    pub(crate) probed: AtomicBool,
     /// Whether the store is open, and what it is at work on.
     pub(crate) open: OpenState,
 }
@@ -56,15 +55,6 @@ impl Env {
             swept: Mutex::default(),
             probed: AtomicBool::new(false),
         }
-    }
-
-    /// Makes sure, once, that locks in `folder` keep others out.
-    pub(crate) fn probe_locks(&self, folder: &Path) -> Result<()> {
-        if !self.probed.load(Ordering::Relaxed) {
-            lock::probe(self, folder)?;
-            self.probed.store(true, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Makes something under a name in `folder` that nobody else has.
@@ -290,7 +280,7 @@ impl Env {
     }
 
     /// Writes a new file of a free name beside `path`, synced, and returns the name.
-    fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
+    pub(crate) fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
         let (temp, file) = self.create_temp(path)?;
         let durable = durable && !planted("publish-unsynced");
         let written = write_full(&*file, bytes, 0)
@@ -314,47 +304,6 @@ impl Env {
     pub(crate) fn discard(&self, temp: &Path) {
         if let Err(error) = self.io.remove_file(temp) {
             tracing::debug!(path = %temp.display(), %error, "a temporary file stays behind");
-        }
-    }
-
-    /// Replaces a file, or makes it: durable on return, and whole at every moment.
-    pub(crate) fn replace(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<()> {
-        self.check_poison(path)?;
-        let temp = self.write_temp(path, bytes, true)?;
-        self.publish(folder, &temp, path)
-    }
-
-    /// Gives what was written and synced as `temp` its name, in a folder that is locked.
-    pub(crate) fn publish(&self, folder: Locked<'_>, temp: &Path, path: &Path) -> Result<()> {
-        folder.check(self).inspect_err(|_| self.discard(temp))?;
-        if let Err(error) = self.io.rename(temp, path) {
-            self.discard(temp);
-            return Err(unsure(failed("replace", path, error)));
-        }
-        self.sync_name(path)
-    }
-
-    /// Makes a file that must not exist yet, durable on return; `false` where it does.
-    pub(crate) fn create(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<bool> {
-        self.check_poison(path)?;
-        let temp = self.write_temp(path, bytes, true)?;
-        folder.check(self).inspect_err(|_| self.discard(&temp))?;
-        let linked = match self.io.hard_link(&temp, path) {
-            // No such links here; the caller holds the lock, so that nobody of ours comes between.
-            Err(error) if no_links(&error) => {
-                if self.has_file(path)? {
-                    self.discard(&temp);
-                    return Ok(false);
-                }
-                return self.publish(folder, &temp, path).map(|()| true);
-            }
-            other => other,
-        };
-        self.discard(&temp);
-        match linked {
-            Ok(()) => self.sync_name(path).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(unsure(failed("replace", path, error))),
         }
     }
 
@@ -390,11 +339,6 @@ impl Env {
         }
         Ok(())
     }
-}
-
-fn no_links(error: &io::Error) -> bool {
-    // EPERM: what Linux says of file systems without hard links.
-    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(1)
 }
 
 /// A change of names that failed: most errors prove that it did not happen, but an I/O error may come after it did.

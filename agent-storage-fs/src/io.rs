@@ -11,6 +11,9 @@ use rustix::fs::OFlags;
 #[cfg(unix)]
 use rustix::process::{Resource, getrlimit};
 
+/// The lock of a folder on systems that lock no folders.
+pub(crate) const LOCK: &str = "lock";
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
@@ -226,7 +229,7 @@ impl Io for RealIo {
 
     #[cfg(not(unix))]
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
-        self.open(&folder.join(crate::layout::LOCK), OpenMode::Create)
+        self.open(&folder.join(LOCK), OpenMode::Create)
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
 
-use crate::log::Owner;
+use crate::owner::Owner;
 
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
@@ -15,8 +15,6 @@ pub(crate) const LOG_DAMAGED: &str = "events.damaged-";
 pub(crate) const LINK_DAMAGED: &str = ".damaged-";
 /// A tombstone that could not be read, kept when another took its place.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
-/// The lock of a folder on systems that lock no folders.
-pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUSPECT: &str = "suspect";
 pub(crate) const LEASE_PREFIX: &str = "lease-";
 pub(crate) const TAIL_PREFIX: &str = "events.tail-";

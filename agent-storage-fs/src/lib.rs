@@ -66,6 +66,8 @@
 //! the file system makes them, since there is no call to sync a folder.
 
 mod bindings;
+mod bindings_toml;
+mod cached;
 mod config;
 mod delete_damaged;
 mod env;
@@ -76,7 +78,9 @@ mod lease;
 mod listing;
 mod lock;
 mod log;
+mod owner;
 mod place;
+mod publish;
 mod purge;
 mod reading;
 mod record;

@@ -22,7 +22,7 @@ use crate::{place, record, workspaces as records};
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
     let workspaces = match query.workspace {
         Some(id) => vec![id],
-        None => workspaces(tenant)?,
+        None => place::workspaces(tenant)?.collect(),
     };
     let (mut damaged, mut closed, mut failed) = (Vec::new(), Vec::new(), None);
     let each = workspaces.into_iter().map_while(|workspace| {
@@ -79,7 +79,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
 /// What cannot be looked into is added to `damaged`.
 pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(WorkspaceId, SessionId)>> {
     let mut all = Vec::new();
-    for workspace in workspaces(tenant)? {
+    for workspace in place::workspaces(tenant)? {
         let folder = tenant.layout.sessions(workspace);
         match tenant.env.list(&folder) {
             Ok(names) => {
@@ -134,12 +134,6 @@ fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Origin> {
     let len = log.stat().ok()?.len;
     let first = Forward::new(owner, &*log, 0, len).next().ok()??.event()?;
     Session::begin(id, &first).ok().map(|session| session.origin)
-}
-
-/// The workspaces that have a folder.
-pub(crate) fn workspaces(tenant: &Tenant) -> Result<Vec<WorkspaceId>> {
-    let names = tenant.list_workspaces()?;
-    Ok(names.iter().filter_map(|(name, _)| id_of(name)).collect())
 }
 
 fn summary(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<SessionSummary>> {

@@ -3,13 +3,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use agent_core::{Error, ErrorKind, Result, WriteOutcome, planted};
 
 use crate::env::Env;
 use crate::error::{failed, replaced};
-use crate::io::{FileId, IoFile, OpenMode, still_ours};
-use crate::layout;
+use crate::io::{FileId, IoFile, LOCK, OpenMode, still_ours};
 
 /// What came of an attempt: the shell waits and tries again where a lock was held.
 #[derive(Debug)]
@@ -117,9 +117,18 @@ pub(crate) fn try_lock(file: &dyn IoFile, path: &Path) -> Result<bool> {
     })
 }
 
+/// Makes sure, once in the life of a store, that locks in `folder` keep others out.
+pub(crate) fn probe_once(env: &Env, folder: &Path) -> Result<()> {
+    if !env.probed.load(Ordering::Relaxed) {
+        probe(env, folder)?;
+        env.probed.store(true, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 /// Makes sure that locks on this file system keep others out; some network and user-space file systems accept every
 /// lock and keep out nobody.
-pub(crate) fn probe(env: &Env, folder: &Path) -> Result<()> {
+fn probe(env: &Env, folder: &Path) -> Result<()> {
     let (path, ()) = env
         .fresh(folder, "lock-probe", |path| env.io.create_dir(path))
         .map_err(|e| failed("create a folder in", folder, e))?;
@@ -132,7 +141,7 @@ pub(crate) fn probe(env: &Env, folder: &Path) -> Result<()> {
         Ok(())
     })();
     if cfg!(not(unix)) {
-        env.discard(&path.join(layout::LOCK));
+        env.discard(&path.join(LOCK));
     }
     let removed = env.io.remove_dir(&path);
     tried?;

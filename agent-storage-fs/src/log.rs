@@ -2,11 +2,12 @@
 
 use std::{fmt, io};
 
-use agent_core::{CommitId, Error, ErrorKind, Event, Result, SessionId, TenantId, planted};
+use agent_core::{CommitId, Error, ErrorKind, Event, Result, planted};
 use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
 use crate::io::{IoFile, read_full};
+use crate::owner::Owner;
 
 /// How much is read at a time.
 const CHUNK: usize = 16 << 10;
@@ -16,37 +17,6 @@ const LINE_MAX: usize = 18 << 20;
 const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
-
-/// Whose lines they are. Checksums begin with it, so that a line of another session, or of another tenant's session of the
-/// same id, is none of this one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    pub(crate) id: SessionId,
-    /// The checksum of what stands for the owner.
-    seed: u32,
-}
-
-impl Owner {
-    /// Where the checksums of all owners of a tenant begin.
-    pub(crate) fn seed(tenant: &TenantId) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(tenant.as_str().as_bytes()), b"/")
-    }
-
-    pub(crate) fn new(tenant_seed: u32, id: SessionId) -> Self {
-        let mut text = uuid::Uuid::encode_buffer();
-        let text = id.as_uuid().hyphenated().encode_lower(&mut text);
-        Self { id, seed: crc32c::crc32c_append(tenant_seed, text.as_bytes()) }
-    }
-
-    /// For a look at lines that are not believed.
-    pub(crate) fn nobody() -> Self {
-        Self { id: SessionId::from_uuid(uuid::Uuid::nil()), seed: 0 }
-    }
-
-    fn checksum(self, body: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.seed, body)
-    }
-}
 
 /// Appends a JSON object, that of `what`, as a line that ends with the checksum of its owner and the bytes before it.
 ///
@@ -288,6 +258,7 @@ mod tests {
     use super::*;
     use crate::io::{Io, OpenMode, RealIo};
     use agent_core::WriteOutcome;
+    use agent_core::{SessionId, TenantId};
 
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Box<dyn IoFile>) {
         let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use crate::error::{failed, missing};
 use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::layout::id_of;
 use crate::tenant::Tenant;
-use crate::transcript;
+use crate::transcript::mark::session_of;
 
 /// What the derived file of a session says: nothing if there is none.
 ///
@@ -61,7 +61,7 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
         return Ok(Place::Missing(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)));
     }
     // A main session has left its transcript, also if the derived file was removed.
-    let told = workspaces(tenant)?.find(|workspace| transcript::session_of(tenant, *workspace) == Some(id));
+    let told = workspaces(tenant)?.find(|workspace| session_of(tenant, *workspace) == Some(id));
     let Some(workspace) = told else { return Ok(Place::Nowhere) };
     // Somebody may have made it since it was looked for.
     let (found, _) = look(tenant, id)?;
@@ -131,7 +131,7 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
         known.extend(names(&index.join(digits)).iter().filter_map(|(name, _)| id_of::<SessionId>(name)));
     }
     let all = workspaces(tenant).into_iter().flatten();
-    known.extend(all.filter_map(|workspace| transcript::session_of(tenant, workspace)));
+    known.extend(all.filter_map(|workspace| session_of(tenant, workspace)));
     for id in known.into_iter().filter(|id| !there.contains(id)) {
         let object = format!("session {id}");
         match locate(tenant, id) {
@@ -149,7 +149,8 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
     damaged
 }
 
-fn workspaces(tenant: &Tenant) -> Result<impl Iterator<Item = WorkspaceId>> {
+/// The workspaces of which there is a folder.
+pub(crate) fn workspaces(tenant: &Tenant) -> Result<impl Iterator<Item = WorkspaceId>> {
     Ok(tenant.list_workspaces()?.into_iter().filter_map(|(name, _)| id_of(&name)))
 }
 

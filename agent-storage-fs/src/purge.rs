@@ -9,12 +9,14 @@ use crate::env::Env;
 use crate::error::failed;
 use crate::io::{IoFile, Kind, OpenMode, read_full, write_full};
 use crate::lock::{Attempt, Locked};
-use crate::log::{Forward, Owner};
+use crate::log::Forward;
+use crate::owner::Owner;
 use crate::record::write_tombstone;
 use crate::sessions::not_found;
 use crate::slot::{Open, Slot};
 use crate::tenant::{Cell, Tenant};
-use crate::{layout, place, transcript};
+use crate::transcript::mark;
+use crate::{layout, place};
 
 /// Purges, if nobody else is at work on the session.
 pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge) -> Result<Attempt<Purged>> {
@@ -55,7 +57,7 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     let removed = buried.and_then(|()| {
         let removed = cut(env, (folder, owner), purge.keep.get(), is_buried).and_then(|removed| {
             sweep(env, folder.path)?;
-            transcript::remove(tenant, &tombstone)?;
+            mark::remove(tenant, &tombstone)?;
             Ok(removed)
         });
         // A part may be gone; doing it again removes the rest.

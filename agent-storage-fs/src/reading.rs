@@ -8,7 +8,8 @@ use agent_core::{CommitId, Error, ErrorKind, Event, EventPage, EventType, ReadEv
 use crate::env::held;
 use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
-use crate::log::{Backward, Forward, Line, Owner, seq_of};
+use crate::log::{Backward, Forward, Line, seq_of};
+use crate::owner::Owner;
 use crate::record::{Bad, holds_none};
 use crate::sessions::not_found;
 use crate::tenant::{Cell, Tenant};

@@ -11,7 +11,8 @@ use crate::error::{corrupt, failed, former, newer};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
 use crate::lock::Locked;
-use crate::log::{Backward, Forward, Owner, frame, is_former, unframe};
+use crate::log::{Backward, Forward, frame, is_former, unframe};
+use crate::owner::Owner;
 
 /// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
 /// of another version is taken for what this one would make of the log.

@@ -11,14 +11,16 @@ use agent_core::{
     SessionState, WorkspaceId, planted,
 };
 
+use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing, poisoned};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lock::{Attempt, Held};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, Open, Slot, State};
-use crate::tenant::{Cached, Cell, Tenant};
-use crate::{layout, lease, lock, log, place, transcript};
+use crate::tenant::{Cell, Tenant};
+use crate::transcript::mark::session_of;
+use crate::{layout, lease, lock, log, place};
 
 pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
@@ -184,7 +186,7 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         return Ok(Created::Done(Box::new(planned.committed())));
     };
     // A main session has left this, also if the derived file was removed.
-    if transcript::session_of(tenant, after.workspace) == Some(id) && place::search(tenant, id)?.is_none() {
+    if session_of(tenant, after.workspace) == Some(id) && place::search(tenant, id)?.is_none() {
         return Err(missing(&tenant.layout.session(after.workspace, id), id));
     }
     tenant.prepare()?;

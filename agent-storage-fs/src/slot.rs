@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Event, Result, Session, WriteOutcome, planted};
 
+use crate::cached::Cached;
 use crate::env::{Env, parent};
 use crate::error::{corrupt, cut_off, failed, in_doubt};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
 use crate::lock::Locked;
-use crate::log::{self, Owner};
+use crate::log;
+use crate::owner::Owner;
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
-use crate::tenant::Cached;
 use crate::{layout, lock};
 
 /// After so much new log the snapshot is written again. Bounds what opening has to fold.

@@ -10,8 +10,8 @@ use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
     Durability, Epoch, Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Reason,
     Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionStoreExt,
-    SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
-    WorkspaceStore, async_trait,
+    SessionSummary, Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace, WorkspaceId,
+    WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
@@ -100,7 +100,7 @@ impl FsStore {
     fn of(shared: Arc<Shared>, id: &TenantId) -> Self {
         let tenant = held(&shared.tenants)
             .entry(id.clone())
-            .or_insert_with(|| Arc::new(Tenant::new(shared.env.clone(), id)))
+            .or_insert_with(|| Arc::new(Tenant::new(shared.env.clone(), id, transcript::close)))
             .clone();
         Self { shared, tenant }
     }
@@ -283,6 +283,25 @@ impl FsStore {
     }
 }
 
+impl FsConfig {
+    /// Opens the store. Nothing is written, and the directory need not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the name stands for something that is no directory; `Denied`; `NotFound` if there is no store and
+    /// [none is to be made](Self::with_create).
+    pub async fn open(self) -> Result<FsStore> {
+        FsStore::with_config(self).await
+    }
+}
+
+#[async_trait]
+impl StoreAddress for FsConfig {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
+    }
+}
+
 #[async_trait]
 impl SessionStore for FsStore {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
@@ -376,7 +395,7 @@ impl SessionStore for FsStore {
             // What lies where nobody can look is named by that place, above.
             let missing = self.look(listing::missing).await?.into_iter();
             done.damaged.extend(missing.filter(|damage| damage.workspace.is_some()));
-            for workspace in self.look(listing::workspaces).await? {
+            for workspace in self.look(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
                 // What is wrong with a workspace, or its main session, is named elsewhere.
                 let load = move |tenant: &Tenant| {
                     workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))

@@ -7,16 +7,18 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use agent_core::{Result, Session, SessionId, SessionSummary, TenantId, WorkspaceId};
+use agent_core::{Result, SessionId, SessionSummary, TenantId, Workspace, WorkspaceId};
 use tokio::sync::watch;
 
-use crate::bindings::Cache;
+use crate::bindings_toml::Cache;
+use crate::cached::Cached;
 use crate::env::{Env, held};
 use crate::error::failed;
-use crate::io::{FileId, Kind, Stat};
+use crate::io::{Kind, Stat};
 use crate::layout::Layout;
+use crate::lock;
 use crate::slot::Slot;
-use crate::transcript::{self, Keeping, Main};
+use crate::transcript::kept::{Keeping, Main};
 
 /// One tenant of a store.
 #[derive(Debug)]
@@ -32,7 +34,11 @@ pub(crate) struct Tenant {
     /// Writers of one process queue here, in order, before they try for the lock between processes.
     pub(crate) binding_gate: Gate,
     workspace_gates: [Gate; 16],
+    /// What is done with each session when the tenant is let go.
+    closing: Closing,
 }
+
+pub(crate) type Closing = fn(&Tenant, &Cell, SessionId);
 
 pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
 
@@ -62,20 +68,6 @@ pub(crate) struct Cell {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
-}
-
-/// A record, and the log that it is the fold of.
-#[derive(Clone, Debug)]
-pub(crate) struct Cached {
-    pub(crate) record: Arc<Session>,
-    /// The offset behind its last commit.
-    pub(crate) end: u64,
-    /// The log's length when it was looked at; more than `end` where a commit was being written.
-    pub(crate) len: u64,
-    /// How much of it this process has seen under the session's lock: no writer takes that back.
-    pub(crate) sure: u64,
-    pub(crate) id: FileId,
-    pub(crate) purged: bool,
 }
 
 impl Cell {
@@ -111,7 +103,7 @@ impl Cell {
 }
 
 impl Tenant {
-    pub(crate) fn new(env: Arc<Env>, id: &TenantId) -> Self {
+    pub(crate) fn new(env: Arc<Env>, id: &TenantId, closing: Closing) -> Self {
         Self {
             layout: Layout::new(&env.root, id),
             env,
@@ -121,13 +113,14 @@ impl Tenant {
             mains: Mutex::default(),
             binding_gate: Gate::default(),
             workspace_gates: Default::default(),
+            closing,
         }
     }
 
     /// Makes the tenant's folder, and sure that locks work there. Before the first write of this process.
     pub(crate) fn prepare(&self) -> Result<()> {
         self.env.ensure_dir(self.layout.root())?;
-        self.env.probe_locks(self.layout.root())
+        lock::probe_once(&self.env, self.layout.root())
     }
 
     /// The names in the folder of workspaces; none if there never was one.
@@ -182,14 +175,21 @@ impl Tenant {
         all.cells.insert(id, (cell.clone(), uses));
         (cell, gone)
     }
-}
 
-impl Tenant {
+    /// Remembers which session is a workspace's main one, and what its file says of it.
+    pub(crate) fn learn_main(&self, workspace: &Workspace) {
+        if !self.env.transcripts {
+            return;
+        }
+        let known = Main { session: workspace.main_session, provider: workspace.provider.clone() };
+        held(&self.mains).insert(workspace.id, known);
+    }
+
     /// Brings up to date what is behind, and lets go of all sessions, with their files and locks.
     pub(crate) fn close(&self) {
         let cells = std::mem::take(&mut *held(&self.cells)).cells;
         for (id, (cell, _)) in cells {
-            transcript::close(self, &cell, id);
+            (self.closing)(self, &cell, id);
             // A caller that is not polled any more may hold the rest of it.
             if let Ok(mut slot) = cell.slot.try_lock() {
                 *slot = Slot::default();

@@ -10,11 +10,11 @@ use agent_core::{
 
 use crate::env::Env;
 use crate::error::{failed, missing_workspace};
-use crate::io::{Kind, OpenMode, read_full, write_full};
+use crate::io::{Kind, LOCK, OpenMode, read_full, write_full};
 use crate::lock::{Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::workspace_toml::Document;
-use crate::{layout, listing, lock, place};
+use crate::{layout, lock, place};
 
 /// What stands under a workspace's id.
 enum Found {
@@ -92,7 +92,7 @@ fn under<T>(
     folder: &Path,
     work: impl FnOnce(Locked<'_>) -> Result<Attempt<T>>,
 ) -> Result<Attempt<T>> {
-    tenant.env.probe_locks(tenant.layout.root())?;
+    lock::probe_once(&tenant.env, tenant.layout.root())?;
     lock::under(&tenant.env, folder, work)
 }
 
@@ -170,7 +170,7 @@ fn put_locked(
 
 pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
     let (mut found, mut damaged) = (Vec::new(), Vec::new());
-    for id in listing::workspaces(tenant)? {
+    for id in place::workspaces(tenant)? {
         let folder = tenant.layout.workspace(id);
         match find(tenant, &folder, id) {
             Ok(Found::Live(document)) => found.push(document.workspace),
@@ -263,7 +263,7 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
 /// Removes what was in a workspace, except its sessions, which keep their own tombstones.
 fn clean(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
-        let keep = [layout::DELETED, layout::LOCK, layout::SESSIONS];
+        let keep = [layout::DELETED, LOCK, layout::SESSIONS];
         if !keep.iter().any(|kept| name == *kept) {
             env.remove_tree(&folder.join(name), kind)?;
         }

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use agent_core::transcript::{
     Frontmatter, Mark, Seal, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
 };
-use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState, WorkspaceId};
+use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState};
 
+use super::kept::Written;
 use super::said;
 use crate::env::{held, parent};
 use crate::error::failed;
-use crate::io::{IoFile, Kind, OpenMode, Stat, not_a_file, read_full, write_full};
+use crate::io::{IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
 use crate::tenant::{Cell, Tenant};
 use crate::{layout, lock, sessions};
 
@@ -19,18 +20,6 @@ use crate::{layout, lock, sessions};
 const CHUNK: usize = 256 << 10;
 /// A file of more bytes that was not rendered here is not read as one.
 pub(super) const EDIT_MAX: u64 = 64 << 20;
-
-/// A file as it was last written or checked.
-#[derive(Clone, Debug)]
-pub(crate) struct Written {
-    /// Where the log was read to.
-    pub(super) seen: Seq,
-    stat: Stat,
-    /// Its length and checksum, without the mark.
-    len: u64,
-    checksum: u32,
-    visible_from: Seq,
-}
 
 /// What stands in the file's place.
 enum Found {
@@ -289,41 +278,4 @@ fn free_name(tenant: &Tenant, path: &Path, name: &str, bytes: &[u8]) -> Result<P
         }
     }
     Err(failed("keep aside", path, io::ErrorKind::AlreadyExists.into()))
-}
-
-/// The session that a workspace's file was rendered of, as far as its beginning tells.
-pub(crate) fn session_of(tenant: &Tenant, workspace: WorkspaceId) -> Option<SessionId> {
-    let path = tenant.layout.workspace(workspace).join(layout::TRANSCRIPT);
-    let file = tenant.env.io.open(&path, OpenMode::Read).ok()?;
-    let mut top = vec![0; 1024];
-    let count = read_full(&*file, &mut top, 0).ok()?;
-    let top = String::from_utf8_lossy(&top[..count]);
-    let (frontmatter, _) = top.strip_prefix("---\n")?.split_once("\n---\n")?;
-    let field = |name: &str| frontmatter.lines().find_map(|line| line.strip_prefix(name));
-    // What another program left is of no session of this store.
-    field("format: ")?;
-    field("session: ")?.parse().ok()
-}
-
-/// Removes what was rendered of a session, and what was kept of that: as far as a file says that it is of this session.
-pub(crate) fn remove(tenant: &Tenant, session: &Session) -> Result<()> {
-    let env = &tenant.env;
-    let folder = tenant.layout.workspace(session.workspace);
-    let line = format!("\nsession: {}\n", session.id);
-    for (name, kind) in env.list(&folder)? {
-        let of_ours = name.to_str().is_some_and(|name| {
-            name == layout::TRANSCRIPT || layout::KEPT.iter().any(|kept| name.starts_with(kept))
-        });
-        if !of_ours || kind != Kind::File {
-            continue;
-        }
-        let path = folder.join(name);
-        let file = env.io.open(&path, OpenMode::Read).map_err(|e| failed("open", &path, e))?;
-        let mut top = vec![0; 4096];
-        let count = read_full(&*file, &mut top, 0).map_err(|e| failed("read", &path, e))?;
-        if top[..count].windows(line.len()).any(|window| window == line.as_bytes()) {
-            env.remove(&path)?;
-        }
-    }
-    Ok(())
 }

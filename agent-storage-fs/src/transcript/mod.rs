@@ -3,16 +3,17 @@
 
 mod edits;
 mod keep;
+pub(crate) mod kept;
+pub(crate) mod mark;
 mod said;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use agent_core::{Seq, SessionId, Workspace};
+use agent_core::SessionId;
 
 pub use edits::TranscriptEdit;
 pub(crate) use edits::{imported, pending};
-pub(crate) use keep::{remove, session_of};
 pub(crate) use said::visible;
 
 use crate::env::held;
@@ -21,35 +22,6 @@ use crate::tenant::{Cell, Tenant};
 
 /// How long the file may be behind the log, so that a burst of commits is written once.
 const QUIET: Duration = Duration::from_millis(100);
-
-/// What this process knows of a session's file.
-#[derive(Debug, Default)]
-pub(crate) struct Keeping {
-    /// The file as it was last written or checked.
-    file: Option<keep::Written>,
-    /// Whether a task will bring it up to date.
-    scheduled: bool,
-    /// The head for which that was last tried.
-    tried: Option<Seq>,
-}
-
-impl Tenant {
-    /// Remembers which session is a workspace's main one, and what its file says of it.
-    pub(crate) fn learn_main(&self, workspace: &Workspace) {
-        if !self.env.transcripts {
-            return;
-        }
-        let known = Main { session: workspace.main_session, provider: workspace.provider.clone() };
-        held(&self.mains).insert(workspace.id, known);
-    }
-}
-
-/// A workspace's main session.
-#[derive(Clone, Debug)]
-pub(crate) struct Main {
-    pub(crate) session: SessionId,
-    provider: Option<String>,
-}
 
 /// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one. Once for
 /// each head: where the folder cannot be written, reading a session is not to try, and warn, again and again.

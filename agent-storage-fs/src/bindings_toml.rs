@@ -1,0 +1,54 @@
+//! What `bindings.toml` says, and what is remembered of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::{DeviceId, Result, WorkspaceId};
+use toml_edit::{DocumentMut, Item, TableLike};
+
+use crate::error::corrupt;
+
+/// What is remembered of the file, so that it is read, but not always parsed.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    /// The bytes that were read last, and what they came to.
+    pub(crate) parsed: Option<(Vec<u8>, Arc<Bindings>)>,
+    /// The bytes that this process last saw to be durable.
+    pub(crate) durable: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    pub(crate) bound: BTreeMap<DeviceId, WorkspaceId>,
+    /// Entries that cannot be read, by their keys.
+    pub(crate) damaged: BTreeMap<String, &'static str>,
+}
+
+impl Bindings {
+    pub(crate) fn of(text: &DocumentMut) -> Self {
+        let mut bindings = Self::default();
+        let Some(table) = table(text) else { return bindings };
+        for (key, item) in table.iter() {
+            let workspace = item.as_str().and_then(|id| id.parse().ok());
+            match (key.parse::<DeviceId>(), workspace) {
+                (Ok(device), Some(workspace)) => drop(bindings.bound.insert(device, workspace)),
+                (Ok(_), None) => drop(bindings.damaged.insert(key.to_owned(), "is bound to no workspace id")),
+                (Err(_), _) => drop(bindings.damaged.insert(key.to_owned(), "is no device id")),
+            }
+        }
+        bindings
+    }
+
+    /// What a device is bound to. An entry that cannot be read is not the same as none.
+    pub(crate) fn get(&self, device: &DeviceId, path: &Path) -> Result<Option<WorkspaceId>> {
+        if self.damaged.contains_key(device.as_str()) {
+            return Err(corrupt(path, &format!("binds device {device} to what is no workspace id")));
+        }
+        Ok(self.bound.get(device).copied())
+    }
+}
+
+pub(crate) fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
+    text.get("bindings").and_then(Item::as_table_like)
+}
