@@ -6,7 +6,7 @@ use rusqlite::types::ValueRef;
 
 use crate::error::{Step, corrupt};
 use crate::rows::{each, first_number, number, text};
-use crate::sessions::record;
+use crate::stored::record;
 use crate::{schema, session_rows};
 
 /// The most things that each look names.

@@ -2,14 +2,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result, StoreAddress, Tenants};
-use async_trait::async_trait;
-
-use crate::store::SqliteStore;
+use agent_core::{Effects, Error, ErrorKind, Registry, Result};
 
 /// When a write counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +22,7 @@ pub enum Sync {
     Off,
 }
 
-/// Options of a [`SqliteStore`].
+/// Options of a [`SqliteStore`](crate::SqliteStore).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -219,33 +215,11 @@ impl SqliteConfig {
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    /// Opens the store, making the file and its tables where there are none.
-    ///
-    /// A file that may not be written to, since it, its folder or its file system is read-only, is opened to be read: each
-    /// write fails with `Denied`. If it changes meanwhile and has no log beside it, reads fail with `Unavailable` until it is
-    /// opened again.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` where the file is no database or damaged; `InvalidInput` where it belongs to another application;
-    /// `Unsupported` where it is of a newer version of this library, or on a network file system; `Denied`, `Full`,
-    /// `Unavailable`; `NotFound` if there is no store and [none is to be made](Self::with_create).
-    pub async fn open(self) -> Result<SqliteStore> {
-        SqliteStore::with_config(self).await
-    }
 }
 
 impl fmt::Display for SqliteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)
-    }
-}
-
-#[async_trait]
-impl StoreAddress for SqliteConfig {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
-        Ok(Arc::new(self.clone().open().await?))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use agent_core::{Error, ErrorKind, ParseError, WriteOutcome};
 
-use crate::place;
+use crate::limit;
 
 /// Why a step inside a transaction ended.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn without_sql(source: rusqlite::Error) -> rusqlite::Error {
 pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error) -> Error {
     // SQLITE_IOERR_WRITE, _TRUNCATE and _SHMSIZE.
     let extended = source.sqlite_error().map(|error| error.extended_code);
-    if matches!(extended, Some(778 | 1546 | 4874)) && place::is_at_limit(path) {
+    if matches!(extended, Some(778 | 1546 | 4874)) && limit::is_at_limit(path) {
         let text = format!(
             "cannot {doing}: the system lets this process make no larger file; raise its limit (ulimit -f), then try again"
         );

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use crate::error::Step;
 use crate::holder::is_dead;
 use crate::rows::{first, first_number, int, number, optional, seq, text};
-use crate::sessions::{event, no_session, record};
+use crate::stored::{event, no_session, record};
 
 /// What a read found of a session's record.
 #[derive(Debug)]

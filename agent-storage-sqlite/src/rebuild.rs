@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
-use crate::sessions::{Stored, bury, event, log, new_log, no_session, record, write_record};
+use crate::stored::{Stored, bury, event, log, new_log, no_session, record, write_record};
 
 /// As [`session`], for a record that was found to be damaged or missing.
 pub(crate) fn mend(

@@ -11,7 +11,8 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::Step;
-use crate::sessions::{Known, no_session};
+use crate::sessions::Known;
+use crate::stored::no_session;
 use crate::{bindings, rebuild, sessions, workspaces};
 
 /// A write. It can be carried out again, from the start, for as long as its transaction is not committed.

@@ -5,55 +5,24 @@ use std::sync::Arc;
 
 use agent_core::session::{Plan, plan};
 use agent_core::{
-    Commit, Committed, Epoch, Error, ErrorKind, Event, Purge, Purged, Result, Session, SessionId,
-    SessionState, planted,
+    Commit, Committed, Epoch, Error, ErrorKind, Purge, Purged, Session, SessionId,
+    SessionState,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, params};
 
-use crate::error::{Fault, Step, corrupt};
+use crate::error::{Fault, Step};
 use crate::rebuild;
-use crate::rows::{checksum, event_checksum, execute, first, first_number, int, number, optional, text};
+use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{
-    insert_events, insert_labels, insert_record, replace_labels, update_labels, update_record,
+    insert_events, insert_labels, insert_record, update_labels, update_record,
 };
-
-/// A session's record, and the number of its log.
-#[derive(Clone, Debug)]
-pub(crate) struct Stored {
-    pub(crate) log: i64,
-    pub(crate) session: Session,
-}
+use crate::stored::{Stored, bury, new_log, no_session, record, write_record};
 
 /// A session, by its tenant and its id.
 pub(crate) type Key = (Arc<str>, SessionId);
 
 /// Records by tenant and session.
 pub(crate) type Known = HashMap<Key, Stored>;
-
-/// The error for a session that there never was.
-pub(crate) fn no_session(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
-}
-
-/// A record from its row, `record` and `record_crc` in the columns from `at` on, where the row is whole.
-pub(crate) fn record(
-    row: &Row<'_>,
-    at: usize,
-    tenant: &str,
-    id: SessionId,
-) -> rusqlite::Result<Option<Session>> {
-    let Some(json) = text(row, at)? else { return Ok(None) };
-    if checksum(&[tenant, &id.to_string(), json]) != number(row, at + 1)? {
-        return Ok(None);
-    }
-    Ok(Session::from_json(json).ok())
-}
-
-/// The number of a session's log; `None` where it has none.
-pub(crate) fn log(conn: &Connection, tenant: &str, id: SessionId) -> rusqlite::Result<Option<i64>> {
-    let sql = "SELECT log FROM logs WHERE tenant = ? AND session = ?";
-    first_number(conn, sql, params![tenant, id.to_string()])
-}
 
 /// Makes sure that what is known holds the record of a session as it is now, where there ever was one. A damaged or
 /// missing record is made anew from the log.
@@ -117,17 +86,6 @@ fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&st
     Ok(log)
 }
 
-/// Gives a session's log a number that no row has, in whatever table: a number of which somebody deleted a part of the rows
-/// is not given again. Each of the tables is looked at by its own index.
-pub(crate) fn new_log(conn: &Connection, tenant: &str, session: &str) -> rusqlite::Result<i64> {
-    let sql = "INSERT INTO logs (log, tenant, session) VALUES (1 + max( \
-        ifnull((SELECT max(log) FROM logs), 0), ifnull((SELECT max(log) FROM sessions), 0), \
-        ifnull((SELECT max(log) FROM events), 0), ifnull((SELECT max(log) FROM labels), 0), \
-        ifnull((SELECT max(log) FROM beats), 0)), ?, ?)";
-    execute(conn, sql, params![tenant, session])?;
-    Ok(conn.last_insert_rowid())
-}
-
 /// A session is not made from one that is deleted.
 fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &Session) -> Step<()> {
     let Some(parent) = new.origin.parent() else { return Ok(()) };
@@ -140,27 +98,6 @@ fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &S
         )));
     }
     Ok(())
-}
-
-/// Writes a record that was made anew from the log.
-pub(crate) fn write_record(
-    conn: &Connection,
-    tenant: &str,
-    log: i64,
-    session: &Session,
-    kept: Option<i64>,
-) -> rusqlite::Result<()> {
-    // Who holds the lease is in no log. Where that is lost, nobody is proven dead, and the lease ends by its time.
-    let sql = "SELECT holder FROM sessions WHERE log = ? AND epoch = ?";
-    let epoch = session.lease.as_ref().map(|lease| int(lease.epoch.get()));
-    let holder =
-        conn.query_row(sql, params![log, epoch], |row| row.get::<_, Option<String>>(0)).optional()?;
-    execute(conn, "DELETE FROM sessions WHERE log = ?", [log])?;
-    insert_record(conn, tenant, log, session, holder.flatten().as_deref())?;
-    if kept.is_some() {
-        execute(conn, "UPDATE sessions SET kept = ? WHERE log = ?", params![kept, log])?;
-    }
-    replace_labels(conn, tenant, log, session)
 }
 
 /// Removes a deleted session's events after `keep`; the record stays as a tombstone that needs no log.
@@ -182,20 +119,6 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     Ok(Purged::new(removed as u64))
 }
 
-/// Stores the tombstone of a session of which the events up to `kept` are left.
-pub(crate) fn bury(conn: &Connection, tenant: &str, tombstone: &Session, kept: i64) -> rusqlite::Result<()> {
-    let (id, record) = (tombstone.id.to_string(), tombstone.to_json());
-    // A second purge may keep less than the first, never more: what is gone is gone.
-    execute(
-        conn,
-        "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
-         ON CONFLICT (tenant, session) DO UPDATE \
-         SET kept = min(kept, excluded.kept), crc = excluded.crc, record = excluded.record",
-        params![tenant, id, kept, checksum(&[tenant, &id, &record]), record],
-    )
-    .map(drop)
-}
-
 /// Notes a sign of life of the holder of the lease `epoch`, where it still is the holder.
 pub(crate) fn beat(conn: &Connection, tenant: &str, id: SessionId, epoch: Epoch) -> Step<()> {
     let sql = "SELECT log, epoch FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
@@ -208,25 +131,4 @@ pub(crate) fn beat(conn: &Connection, tenant: &str, id: SessionId, epoch: Epoch)
         execute(conn, sql, [log])?;
     }
     Ok(())
-}
-
-/// An event from its row: `seq`, `crc`, `json` in the columns from `at` on.
-pub(crate) fn event(
-    row: &Row<'_>,
-    at: usize,
-    tenant: &str,
-    session: &str,
-) -> rusqlite::Result<Result<Event>> {
-    let seq = crate::rows::seq(number(row, at)?);
-    let damaged = |what| Err(corrupt(&format!("event {seq} of session {session}"), what));
-    let Some(json) = text(row, at + 2)? else { return Ok(damaged("is no text")) };
-    let fits = event_checksum(tenant, session, seq, json) == number(row, at + 1)?;
-    if !fits && !planted("ignore-row-checksum") {
-        return Ok(damaged("does not fit its checksum"));
-    }
-    Ok(match Event::from_json(json) {
-        Ok(event) if event.seq == seq => Ok(event),
-        Ok(_) => damaged("carries another number"),
-        Err(_) => damaged("is no event of a format that this version reads"),
-    })
 }

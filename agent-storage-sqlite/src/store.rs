@@ -8,8 +8,8 @@ use agent_core::{
     Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
     Durability, Epoch, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged,
     ReadEvents, Reason, Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery,
-    SessionStore, SessionSummary, Storage, TenantId, Tenants, Timestamp, Workspace, WorkspaceId,
-    WorkspaceQuery, WorkspaceStore, async_trait,
+    SessionStore, SessionSummary, Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace,
+    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -321,6 +321,30 @@ fn count(answer: &Answer) -> Result<u64> {
     match answer {
         Answer::Count(count) => Ok(*count),
         _ => Err(gone()),
+    }
+}
+
+impl SqliteConfig {
+    /// Opens the store, making the file and its tables where there are none.
+    ///
+    /// A file that may not be written to, since it, its folder or its file system is read-only, is opened to be read: each
+    /// write fails with `Denied`. If it changes meanwhile and has no log beside it, reads fail with `Unavailable` until it is
+    /// opened again.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where the file is no database or damaged; `InvalidInput` where it belongs to another application;
+    /// `Unsupported` where it is of a newer version of this library, or on a network file system; `Denied`, `Full`,
+    /// `Unavailable`; `NotFound` if there is no store and [none is to be made](Self::with_create).
+    pub async fn open(self) -> Result<SqliteStore> {
+        SqliteStore::with_config(self).await
+    }
+}
+
+#[async_trait]
+impl StoreAddress for SqliteConfig {
+    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+        Ok(Arc::new(self.clone().open().await?))
     }
 }
 

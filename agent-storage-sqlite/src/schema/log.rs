@@ -9,7 +9,8 @@ use agent_core::Result;
 use rusqlite::config::DbConfig;
 use rusqlite::{MAIN_DB, OpenFlags};
 
-use super::{check, connect};
+use super::connect::connect;
+use super::tables::check;
 use crate::error::is_busy;
 use crate::{files, place};
 

@@ -1,12 +1,16 @@
 //! Opening the file: to write to it, or, if that may not be, to read it.
 
 use std::path::Path;
+use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result};
-use rusqlite::{Connection, MAIN_DB};
+use agent_core::{Error, ErrorKind, Result, planted};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::{MIGRATIONS, attach, check, check_sqlite, check_tables, has_derived, names, prepare};
-use crate::config::{Access, SqliteConfig};
+use super::connect::{attach, connect};
+use super::log;
+use super::tables::{MIGRATIONS, check, check_sqlite, check_tables, has_derived, migrate, names};
+use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{failed, failed_to_write, is_busy};
 use crate::files::{self, Files};
 use crate::wait::Wait;
@@ -90,27 +94,6 @@ fn behind_log(path: &Path) -> Error {
     Error::new(ErrorKind::Denied, text)
 }
 
-/// The file as an address by which SQLite neither looks for a log beside it nor makes one.
-pub(super) fn still_uri(path: &Path) -> String {
-    #[cfg(unix)]
-    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-    #[cfg(not(unix))]
-    let text = format!("/{}", path.display()).replace('\\', "/");
-    #[cfg(not(unix))]
-    let bytes = text.as_bytes();
-    let mut uri = "file:".to_owned();
-    for byte in bytes {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
-                uri.push(char::from(*byte));
-            }
-            byte => uri.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    uri.push_str("?immutable=1");
-    uri
-}
-
 fn open_to_write(config: &SqliteConfig) -> Result<(Connection, Files)> {
     let mut wait = Wait::new(config.busy_timeout, &config.effects);
     loop {
@@ -130,4 +113,89 @@ fn open_to_write(config: &SqliteConfig) -> Result<(Connection, Files)> {
             }
         }
     }
+}
+
+/// After how many pages the write-ahead log is moved into the database. A page that many commits change is moved once for
+/// all of them: with SQLite's own 1,000 a lone session has its log moved after every hundred turns.
+const LOG_PAGES: u32 = 2048;
+
+/// Opens a connection that writes. It waits by itself for other processes, with jitter. The outer error is SQLite's.
+pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
+    if config.sync != Sync::Off
+        && let Err(error) = log::renew(&config.path)?
+    {
+        return Ok(Err(error));
+    }
+    let synchronous = match config.sync {
+        Sync::Full if planted("synchronous-normal") => "NORMAL",
+        Sync::Full => "FULL",
+        Sync::Normal => "NORMAL",
+        Sync::Off => "OFF",
+    };
+    let conn = connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.busy_timeout(Duration::ZERO)?;
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = {synchronous}; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
+         PRAGMA secure_delete = ON; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
+         PRAGMA cache_size = -{}", config.writer_cache_kib
+    ))?;
+    if let Some(pages) = config.max_pages {
+        conn.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
+    }
+    Ok(Ok(conn))
+}
+
+/// One attempt. The outer error is SQLite's, and worth another where it says that others are at work.
+fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
+    if let Err(error) = check_sqlite(rusqlite::version()) {
+        return Ok(Err(error));
+    }
+    let conn = match writer(config)? {
+        Ok(conn) => conn,
+        Err(error) => return Ok(Err(error)),
+    };
+    let checked = check(&conn, &config.path)?;
+    if checked.is_err() {
+        // What a refused file's log holds stays there: closing the last connection would move it, and remove the log.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    }
+    match checked {
+        // A database without a single table.
+        Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
+        Ok(version) if version == MIGRATIONS.len() => {
+            if let Err(error) = check_tables(&names(&conn)?, &config.path) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(_) => {}
+        Err(error) => return Ok(Err(error)),
+    }
+    // Stays in the file; asked for first, since it cannot change inside a transaction.
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Ok(Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{} cannot have a write-ahead log; use a local disk", config.path.display()),
+        )));
+    }
+    if !is_whole(&conn)? {
+        conn.execute_batch("BEGIN IMMEDIATE")?;
+        // Others may have been here first: what was looked at before the lock is looked at again.
+        match check(&conn, &config.path)? {
+            Ok(version) => migrate(&conn, version)?,
+            Err(error) => return Ok(Err(error)),
+        }
+        rebuild::missing(&conn)?;
+        conn.execute_batch("COMMIT")?;
+    }
+    Ok(Ok(conn))
+}
+
+/// Whether the schema is this version's and nothing that is derived is missing.
+fn is_whole(conn: &Connection) -> rusqlite::Result<bool> {
+    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(version).ok() != Some(MIGRATIONS.len()) {
+        return Ok(false);
+    }
+    Ok(has_derived(&names(conn)?) && !rebuild::is_needed(conn)?)
 }
