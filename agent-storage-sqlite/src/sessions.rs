@@ -5,17 +5,14 @@ use std::sync::Arc;
 
 use agent_core::session::{Plan, plan};
 use agent_core::{
-    Commit, Committed, Epoch, Error, ErrorKind, Purge, Purged, Session, SessionId,
-    SessionState,
+    Commit, Committed, Epoch, Error, ErrorKind, Purge, Purged, Session, SessionId, SessionState,
 };
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step};
 use crate::rebuild;
 use crate::rows::{execute, first, first_number, int, number, optional};
-use crate::session_rows::{
-    insert_events, insert_labels, insert_record, update_labels, update_record,
-};
+use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
 use crate::stored::{Stored, bury, new_log, no_session, record, write_record};
 
 /// A session, by its tenant and its id.

@@ -1,14 +1,11 @@
 //! The rows of one session: its log, its events, its record, its tombstone.
 
-
 use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, planted};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::corrupt;
 use crate::rows::{checksum, event_checksum, execute, first_number, int, number, text};
-use crate::session_rows::{
-    insert_record, replace_labels,
-};
+use crate::session_rows::{insert_record, replace_labels};
 
 /// A session's record, and the number of its log.
 #[derive(Clone, Debug)]

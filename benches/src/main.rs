@@ -8,6 +8,7 @@
 mod counts;
 mod floor;
 mod ours;
+mod outcome;
 mod peers;
 mod report;
 mod rounds;
@@ -15,11 +16,9 @@ mod workloads;
 
 use clap::Parser;
 use ours::Backend;
+use outcome::Outcome;
 use report::Figure;
 use workloads::{NAMES, Place, memory, processes};
-
-/// What a step came to: any failure ends the program.
-pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measures the stores against the least that any implementation has to do.
 ///

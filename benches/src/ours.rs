@@ -10,7 +10,7 @@ use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use futures::TryStreamExt;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Which store is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

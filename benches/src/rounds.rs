@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
 use crate::counts::{Counts, Meter};
+use crate::outcome::Outcome;
 
 /// How many rounds each side has.
 pub(crate) const ROUNDS: u32 = 21;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::audit::Notes;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::audit::notes::Notes;
+use crate::base::error::Result;
 use crate::base::id::{DeviceId, Epoch, Revision, Seq, SessionId, WorkspaceId};
 use crate::base::timestamp::Timestamp;
 use crate::binding::{Binding, BindingQuery, BindingStore};
-use crate::holdings::Shelf;
+use crate::holdings::refuse_audit;
 use crate::page::{Damaged, Page};
 use crate::session::{
     Capabilities, Commit, Committed, Event, EventPage, Expect, Operation, OperationNoted, Pulse, Purge,
@@ -191,15 +191,4 @@ impl SessionStore for Audited<dyn SessionStore> {
 /// Whether an event of another store deletes its session; one that cannot be read is noted rather than missed.
 fn is_deletion(event: &Event) -> bool {
     event.transition().map_or(true, |change| change.is_some_and(|change| change.to == SessionState::Deleted))
-}
-
-/// The audit is written by what is noted alone.
-pub(crate) fn refuse_audit(session: SessionId) -> Result<()> {
-    if session == Shelf::Audit.id() {
-        return Err(Error::new(
-            ErrorKind::Denied,
-            format!("session {session} is the audit, which is only ever added to"),
-        ));
-    }
-    Ok(())
 }

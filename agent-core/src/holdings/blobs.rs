@@ -1,14 +1,11 @@
 //! The areas of a workspace: named blobs that all of its sessions share, and whatever runs beside them.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::base::effects::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Revision, WorkspaceId};
 use crate::base::text::quoted;
 use crate::holdings::areas::check_path;
-use crate::holdings::{Document, DocumentWrite, Documents, Shelf};
+use crate::holdings::{Document, DocumentWrite, Documents, Shelf, WorkspaceArea};
 use crate::session::Actor;
 use crate::storage::Storage;
 use crate::workspace::WorkspaceStatus;
@@ -16,52 +13,6 @@ use crate::workspace::WorkspaceStatus;
 /// How the bytes of a blob are written as a document: as the text that they are, or as hexadecimal digits.
 const TEXT: u32 = 0;
 const HEX: u32 = 1;
-
-/// One of the areas of a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum WorkspaceArea {
-    /// What servers of tools need to be started.
-    Mcp,
-    /// What the agent can look up when it needs it.
-    Skills,
-    /// What it wants to know in every session.
-    Memory,
-}
-
-impl WorkspaceArea {
-    /// Every area.
-    pub const ALL: [Self; 3] = [Self::Mcp, Self::Skills, Self::Memory];
-
-    /// Its name: `mcp`, `skills` or `memory`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mcp => "mcp",
-            Self::Skills => "skills",
-            Self::Memory => "memory",
-        }
-    }
-}
-
-impl fmt::Display for WorkspaceArea {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for WorkspaceArea {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|area| area.as_str() == text);
-        found.ok_or_else(|| {
-            Error::invalid(format!(
-                "{} is no area of a workspace; there are mcp, skills, memory",
-                quoted(text)
-            ))
-        })
-    }
-}
 
 /// A [`WorkspaceArea`]: bytes under names. They lie on a [shelf](Shelf::area) of the workspace, as documents, and so have on
 /// every store what documents have: durable when they are acknowledged, versions, a place in every copy. They go with the

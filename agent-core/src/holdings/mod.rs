@@ -8,8 +8,9 @@ mod mounts;
 mod shelf;
 
 pub use areas::{Area, DurableArea};
-pub use blobs::{WorkspaceArea, WorkspaceBlobs};
+pub use blobs::WorkspaceBlobs;
 pub use documents::{Document, DocumentWrite, Documents, Migrations};
 pub use learnings::{Added, KnownLearning, LearningPage, Learnings};
 pub use mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
-pub use shelf::Shelf;
+pub(crate) use shelf::refuse_audit;
+pub use shelf::{Shelf, WorkspaceArea};

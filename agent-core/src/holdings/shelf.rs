@@ -1,17 +1,63 @@
 //! Shelves: what sessions share, kept in a session of its own that has no conversation.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use uuid::Builder;
 
-use crate::audit::refuse_audit;
 use crate::base::effects::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{SessionId, WorkspaceId};
-use crate::base::text::check_text;
-use crate::holdings::WorkspaceArea;
+use crate::base::text::{check_text, quoted};
 use crate::session::{Commit, Expect, NewSession, Patch, Session, SessionStore, SessionStoreExt, Trigger};
+
+/// One of the areas of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum WorkspaceArea {
+    /// What servers of tools need to be started.
+    Mcp,
+    /// What the agent can look up when it needs it.
+    Skills,
+    /// What it wants to know in every session.
+    Memory,
+}
+
+impl WorkspaceArea {
+    /// Every area.
+    pub const ALL: [Self; 3] = [Self::Mcp, Self::Skills, Self::Memory];
+
+    /// Its name: `mcp`, `skills` or `memory`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mcp => "mcp",
+            Self::Skills => "skills",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for WorkspaceArea {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for WorkspaceArea {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|area| area.as_str() == text);
+        found.ok_or_else(|| {
+            Error::invalid(format!(
+                "{} is no area of a workspace; there are mcp, skills, memory",
+                quoted(text)
+            ))
+        })
+    }
+}
 
 /// What a shelf belongs to.
 ///
@@ -210,4 +256,15 @@ impl Shelf {
         }
         Ok(session)
     }
+}
+
+/// The audit is written by what is noted alone.
+pub(crate) fn refuse_audit(session: SessionId) -> Result<()> {
+    if session == Shelf::Audit.id() {
+        return Err(Error::new(
+            ErrorKind::Denied,
+            format!("session {session} is the audit, which is only ever added to"),
+        ));
+    }
+    Ok(())
 }

@@ -5,9 +5,11 @@
 //! one, and leaves that as it is. What a store derives from its logs is made anew by
 //! [`SessionStore::rebuild`](crate::SessionStore::rebuild).
 
+mod gap;
 mod salvage;
 mod verify;
 mod walk;
 
-pub use salvage::{Gap, SALVAGED_LABEL, Salvaged};
+pub use gap::Gap;
+pub use salvage::{SALVAGED_LABEL, Salvaged};
 pub use verify::{Finding, FindingKind, Verification};

@@ -1,10 +1,10 @@
 //! A new session of what can be read of a damaged one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use tracing::instrument;
 
+use super::gap::Gap;
 use super::walk::{Step, Walk};
 use crate::base::effects::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -34,37 +34,6 @@ pub struct Salvaged {
     pub read: u64,
     /// What could not be read.
     pub gaps: Vec<Gap>,
-}
-
-/// Events that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Gap {
-    /// The first of them.
-    pub first: Seq,
-    /// The last of them.
-    pub last: Seq,
-    /// What is wrong with the first, in words.
-    pub reason: String,
-}
-
-impl Gap {
-    /// Which events are lost, without the reason.
-    fn place(&self) -> String {
-        match self.first == self.last {
-            true => format!("event {} could not be read", self.first),
-            false => format!("events {} to {} could not be read", self.first, self.last),
-        }
-    }
-}
-
-impl fmt::Display for Gap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.first == self.last {
-            true => write!(f, "event {}: {}", self.first, self.reason),
-            false => write!(f, "events {} to {}: {}", self.first, self.last, self.reason),
-        }
-    }
 }
 
 impl Storage {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Gap;
+use super::gap::Gap;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::id::{Seq, SessionId};
 use crate::page::Damaged;

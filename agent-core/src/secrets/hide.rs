@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::base::json::RawJson;
-use crate::secrets::SecretName;
 use crate::secrets::known::Known;
+use crate::secrets::secret::SecretName;
 
 /// The text with names in place of values.
 pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
-use crate::secrets::{Secret, SecretName};
+use crate::secrets::secret::{Secret, SecretName};
 
 /// How deep documents within documents are looked through.
 const NESTED: usize = 4;

@@ -1,6 +1,7 @@
 //! A text that comes in pieces, and the values that lie across them.
 
-use crate::secrets::{Secrets, hide};
+use crate::secrets::hide;
+use crate::secrets::tenant::Secrets;
 
 /// Hides values in a text that comes in pieces. What may be the beginning of a value is held back until what follows tells.
 #[derive(Debug, Default)]

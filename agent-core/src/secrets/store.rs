@@ -10,7 +10,7 @@ use crate::base::id::{Epoch, Seq, SessionId};
 use crate::base::json::{RawFields, RawJson};
 use crate::base::timestamp::Timestamp;
 use crate::page::{Damaged, Page};
-use crate::secrets::Secrets;
+use crate::secrets::tenant::Secrets;
 use crate::session::{
     Actor, Attributes, Body, Capabilities, Commit, Committed, EventPage, Failure, NewEvent, PendingAction,
     Pulse, Purge, Purged, ReadEvents, Reason, Rebuilt, RunEnd, Session, SessionQuery, SessionStore,
@@ -25,7 +25,16 @@ struct Hiding {
     store: Arc<dyn SessionStore>,
 }
 
-pub(super) fn hiding(secrets: Secrets, storage: Storage) -> Storage {
+impl Secrets {
+    /// The same stores, the sessions written so that each value that was given out is hidden. Handles that were there before
+    /// write as before.
+    #[must_use]
+    pub fn hidden_from(&self, storage: Storage) -> Storage {
+        hiding(self.clone(), storage)
+    }
+}
+
+fn hiding(secrets: Secrets, storage: Storage) -> Storage {
     let Storage { workspaces, sessions, bindings } = storage;
     Storage { workspaces, sessions: Arc::new(Hiding { secrets, store: sessions }), bindings }
 }

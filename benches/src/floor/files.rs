@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use agent_core::{Event, async_trait};
 
-use super::{Floor, LINE, RECORD};
-use crate::Outcome;
+use super::work::{Floor, LINE, RECORD};
+use crate::outcome::Outcome;
 
 pub(super) struct Files {
     folder: PathBuf,

@@ -8,8 +8,8 @@ use agent_core::{Event, async_trait};
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
-use super::{Floor, LINE, RECORD};
-use crate::Outcome;
+use super::work::{Floor, LINE, RECORD};
+use crate::outcome::Outcome;
 
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use agent_core::{Commit, NewEvent, Session};
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::ours::{Ours, new_session, text};
+use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::{Side, compare};
 

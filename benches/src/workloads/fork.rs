@@ -2,8 +2,8 @@
 
 use agent_core::SessionStoreExt;
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
+use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
 

@@ -2,9 +2,9 @@
 
 use agent_core::{SessionQuery, SessionStoreExt};
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::ours::{Backend, Ours};
+use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
 
@@ -16,7 +16,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
             continue;
         }
         let ours = filled(place, name, count).await?;
-        let mut floor = super::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
+        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
         floor.fill_list(count)?;
         let times = if place.backend == Backend::Files { 1 } else { 50 };
         let sides = compare(

@@ -6,10 +6,10 @@ use std::process::Command;
 use agent_core::{Seq, SessionId, SessionStoreExt};
 use futures::TryStreamExt;
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::counts::peak_memory;
 use crate::ours::Backend;
+use crate::outcome::Outcome;
 use crate::report::{Figure, Measured};
 
 pub(super) async fn memory(place: &Place) -> Outcome<Vec<Figure>> {

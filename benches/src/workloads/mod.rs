@@ -1,21 +1,20 @@
 //! What is measured: a room for each kind of work, the same for every store.
 
-use std::path::PathBuf;
-
-use crate::counts::Meter;
-use crate::floor::{self, Floor};
-use crate::ours::{Backend, Ours};
+use crate::outcome::Outcome;
+use crate::peers;
 use crate::report::Figure;
-use crate::{Outcome, peers};
 
 mod at_once;
 mod fork;
 mod list;
 pub(crate) mod memory;
+mod place;
 pub(crate) mod processes;
 mod read;
 mod size;
 mod write;
+
+pub(crate) use place::Place;
 
 /// The names by which workloads are asked for.
 pub(crate) const NAMES: [&str; 12] = [
@@ -32,40 +31,6 @@ pub(crate) const NAMES: [&str; 12] = [
     "size",
     "memory",
 ];
-
-/// Where one workload of one store is measured: a folder of its own.
-pub(crate) struct Place {
-    pub(crate) backend: Backend,
-    folder: PathBuf,
-    pub(crate) meter: Meter,
-    /// Whether to leave out what takes minutes to fill.
-    pub(crate) quick: bool,
-}
-
-impl Place {
-    pub(crate) fn new(backend: Backend, folder: PathBuf, quick: bool) -> Outcome<Self> {
-        std::fs::create_dir_all(&folder)?;
-        let meter = Meter::new(&folder)?;
-        Ok(Self { backend, folder, meter, quick })
-    }
-
-    /// A path for a store, not there yet.
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    async fn new_store(&self) -> Outcome<Ours> {
-        Ours::new(self.backend, self.path("ours")).await
-    }
-
-    async fn filled_store(&self, name: &str, events: u64) -> Outcome<Ours> {
-        Ours::filled(self.backend, self.path(name), events).await
-    }
-
-    fn floor(&self) -> Outcome<Box<dyn Floor>> {
-        floor::of(self.backend, &self.folder)
-    }
-}
 
 /// Measures one workload.
 pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {

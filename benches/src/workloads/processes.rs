@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::{Place, at_once};
-use crate::Outcome;
+use super::at_once;
+use super::place::Place;
 use crate::ours::{Backend, Ours};
+use crate::outcome::Outcome;
 use crate::report::{Figure, Measured};
 use crate::rounds::alone;
 

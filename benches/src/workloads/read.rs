@@ -2,9 +2,9 @@
 
 use agent_core::{Event, ReadEvents};
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::ours::Backend;
+use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
 
@@ -17,7 +17,7 @@ pub(super) async fn last(place: &Place) -> Outcome<Vec<Figure>> {
         let ours = place.filled_store(name, count).await?;
         let page = ours.store.read(ours.session.id, ReadEvents::last(50)).await?;
         let lines: Vec<String> = page.events.iter().map(Event::to_json).collect();
-        let mut floor = super::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
+        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
         // As many rows as ours has, so that both descend a tree of the same height.
         let all: Vec<String> = lines.iter().cycle().take(count as usize).cloned().collect();
         floor.fill(&all)?;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::ours::{Backend, Ours};
+use crate::outcome::Outcome;
 use crate::report::{Figure, Measured};
 
 const MESSAGES: u32 = 2000;

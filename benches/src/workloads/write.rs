@@ -2,9 +2,9 @@
 
 use agent_core::{LeaseRequest, NewEvent, Reason, RunEnd, Trigger};
 
-use super::Place;
-use crate::Outcome;
+use super::place::Place;
 use crate::ours::{Backend, Ours, text};
+use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
 

@@ -1,6 +1,6 @@
 //! Events of the caller's: whether each may come now, and what it changes.
 
-use super::Planner;
+use super::planner::Planner;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::state::{Reason, SessionState, Target, TriggerKind};
 use crate::base::timestamp::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Plan, Planner, check_limits};
+use super::planner::{Plan, Planner, check_limits};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId};
 use crate::base::state::{SessionState, TriggerKind};

@@ -1,6 +1,6 @@
 //! Triggers: what no event expresses.
 
-use super::{Planner, busy};
+use super::planner::{Planner, busy};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::Epoch;
 use crate::base::json::RawJson;
