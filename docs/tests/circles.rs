@@ -164,7 +164,7 @@ fn circle(
     done: &mut BTreeSet<Segments>,
 ) -> Option<Vec<Segments>> {
     if let Some(begin) = way.iter().position(|it| it == at) {
-        return Some([&way[begin..], &[at.clone()]].concat());
+        return Some([&way[begin..], std::slice::from_ref(at)].concat());
     }
     if !done.insert(at.clone()) {
         return None;
