@@ -330,12 +330,12 @@ async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
 async fn x03_no_write_is_refused_because_another_is_at_work() {
     let site = Site::new();
     let mut tasks = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..8 {
         let store = site.open().await;
         let mut session = site.session(&store).await;
         let effects = site.effects.clone();
         tasks.push(tokio::spawn(async move {
-            for n in 0..50 {
+            for n in 0..150 {
                 let commit = Commit::seal(&effects, session.id, session.head);
                 let said = commit.event(NewEvent::user_message(format!("message {n}")));
                 session = store.commit(said).await.unwrap().session;
