@@ -8,8 +8,15 @@ use serde::{Deserialize, Deserializer};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// A text that is no id, time, name or address of its type. Becomes an [`Error`](crate::Error) of kind
-/// [`InvalidInput`](crate::ErrorKind::InvalidInput).
+/// Error of parsing the id of a workspace, session, commit, run, event, device or tenant, or a time. Converts into an
+/// [`Error`](crate::Error) of kind [`InvalidInput`](crate::ErrorKind::InvalidInput), with the same text.
+///
+/// ```
+/// use agent_core::{Error, ErrorKind, SessionId};
+///
+/// let parsed = "no id".parse::<SessionId>().map_err(Error::from);
+/// assert_eq!(*parsed.unwrap_err().kind(), ErrorKind::InvalidInput);
+/// ```
 #[derive(Debug)]
 pub struct ParseError {
     message: String,
