@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{
-    Commit, CommitId, Committed, ReadEvents, Result, SessionId, SessionStore, TenantId, WriteOutcome,
-};
+use agent_core::commit::{Commit, Committed};
+use agent_core::store::ReadEvents;
+use agent_core::{CommitId, Result, SessionId, SessionStore, TenantId, WriteOutcome};
 
 use crate::failure::{Checked, Failure};
 

@@ -109,7 +109,7 @@ pub trait Factory: Send + Sync + 'static {
     /// Handles are open at that moment, or none has been opened yet. They are dropped later and not used again; nothing
     /// that they still write may reach the new site.
     ///
-    /// Without it the report says that nothing has shown a claim of [`Durability::PowerLoss`](agent_core::Durability).
+    /// Without it the report says that nothing has shown a claim of [`Durability::PowerLoss`](agent_core::store::Durability).
     ///
     /// # Errors
     ///

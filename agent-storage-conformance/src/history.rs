@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{
-    Commit, CommitId, Committed, Error, ErrorKind, Event, EventPage, Plan, ReadEvents, Result, Session,
-    SessionId, SessionStore, WriteOutcome, plan,
-};
+use agent_core::commit::{Commit, Committed};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::store::{EventPage, ReadEvents};
+use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, SessionStore, WriteOutcome, plan};
 
 use crate::failure::{brief, shown};
 

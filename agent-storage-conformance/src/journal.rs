@@ -4,11 +4,17 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+};
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Epoch, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Reason, Rebuilt, Result, Revision, Seq,
-    Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step, Storage, TenantId, Timestamp,
-    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    BindingStore, DeviceId, Epoch, Result, Revision, Seq, SessionId, SessionStore, Storage, TenantId,
+    Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 
 use crate::claims::Claims;

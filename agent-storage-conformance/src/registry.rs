@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use agent_core::{Capabilities, Consistency, Durability, Scope};
+use agent_core::store::{Capabilities, Consistency, Durability, Scope};
 use futures::future::BoxFuture;
 
 use crate::factory::DamageKind;

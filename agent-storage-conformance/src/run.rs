@@ -33,7 +33,7 @@ pub fn clauses() -> Vec<Clause> {
 /// Puts a backend to the whole suite, as a test program: call it from the `main` of a test with `harness = false`.
 ///
 /// Each clause is a test of its own, named `room::clause`; the usual arguments of a test program select among them.
-/// What the backend's [capabilities](agent_core::Capabilities) or its factory leave out is shown as ignored, and
+/// What the backend's [capabilities](agent_core::store::Capabilities) or its factory leave out is shown as ignored, and
 /// listed at the end with the reason. Failures are reported at the end, those of one cause together; before the counts
 /// stands what the store claims and nothing has shown, as `NOT SHOWN`.
 pub fn main<F: Factory>(factory: F) -> ExitCode {

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use agent_core::{
-    Commit, Committed, Consistency, DeviceId, Effects, Event, Expect, LeaseRequest, NewEvent, NewSession,
-    ReadEvents, RunId, Seq, Session, SessionId, Storage, TenantId, Tenants, Timestamp, Trigger, Workspace,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::store::{Consistency, ReadEvents};
+use agent_core::{DeviceId, RunId, Seq, SessionId, Storage, TenantId, Tenants, Timestamp};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 

@@ -5,10 +5,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{
-    Commit, DeviceId, Effects, Expect, NewEvent, NewSession, Seq, SessionId, SessionStoreExt, Storage,
-    TenantId, Workspace, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::{DeviceId, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 
 use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};

@@ -4,11 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::binding::decide_bind;
-use agent_core::page::Damaged;
-use agent_core::{
-    Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Page, Result, WorkspaceId, planted,
-};
+use agent_core::commit::Expect;
+use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
+use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId, planted};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::bindings_toml::Bindings;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::Session;
+use agent_core::session::Session;
 
 use crate::io::FileId;
 

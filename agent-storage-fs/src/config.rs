@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result};
+use agent_core::clock::Effects;
+use agent_core::store::{Registry, decoded, parts};
+use agent_core::{Error, ErrorKind, Result};
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};

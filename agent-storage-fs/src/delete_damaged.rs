@@ -4,10 +4,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::{
-    Error, ErrorKind, Reason, Result, Seq, Session, SessionId, SessionState, Timestamp, WorkspaceId,
-    WriteOutcome,
-};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome};
 
 use crate::env::{Env, held, parent};
 use crate::error::{corrupt, failed, poisoned};

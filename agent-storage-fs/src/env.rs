@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{Effects, Error, ErrorKind, OpenState, Result, planted};
+use agent_core::clock::Effects;
+use agent_core::{Error, ErrorKind, OpenState, Result, planted};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};

@@ -4,7 +4,8 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{Epoch, Pulse, Result};
+use agent_core::store::Pulse;
+use agent_core::{Epoch, Result};
 
 use crate::env::Env;
 use crate::error::failed;

@@ -3,7 +3,11 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
-//! use agent_core::{Effects, NewEvent, NewSession, ReadEvents, SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_core::clock::Effects;
+//! use agent_core::event::NewEvent;
+//! use agent_core::session::NewSession;
+//! use agent_core::store::ReadEvents;
 //! use agent_storage_fs::FsStore;
 //!
 //! let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());

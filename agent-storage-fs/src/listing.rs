@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::page::Damaged;
-use agent_core::{
-    Error, ErrorKind, Origin, Page, Result, Session, SessionId, SessionQuery, SessionState, SessionSummary,
-    WorkspaceId,
-};
+use agent_core::model::Origin;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::SessionState;
+use agent_core::store::{Damaged, Page, SessionQuery};
+use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
 use crate::env::held;
 use crate::error::{corrupt, failed};

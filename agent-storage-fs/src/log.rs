@@ -2,7 +2,8 @@
 
 use std::{fmt, io};
 
-use agent_core::{CommitId, Error, ErrorKind, Event, Result, planted};
+use agent_core::event::Event;
+use agent_core::{CommitId, Error, ErrorKind, Result, planted};
 use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
@@ -257,8 +258,7 @@ impl<'a> Backward<'a> {
 mod tests {
     use super::*;
     use crate::io::{Io, OpenMode, RealIo};
-    use agent_core::WriteOutcome;
-    use agent_core::{SessionId, TenantId};
+    use agent_core::{SessionId, TenantId, WriteOutcome};
 
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Box<dyn IoFile>) {
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::page::Damaged;
+use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
 use crate::env::parent;

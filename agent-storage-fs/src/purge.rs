@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use agent_core::{Purge, Purged, Result, WriteOutcome};
+use agent_core::store::{Purge, Purged};
+use agent_core::{Result, WriteOutcome};
 
 use crate::env::Env;
 use crate::error::failed;

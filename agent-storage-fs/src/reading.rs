@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use agent_core::page::Damaged;
-use agent_core::{CommitId, Error, ErrorKind, Event, EventPage, EventType, ReadEvents, Result, SessionId};
+use agent_core::event::{Event, EventType};
+use agent_core::store::{Damaged, EventPage, ReadEvents};
+use agent_core::{CommitId, Error, ErrorKind, Result, SessionId};
 
 use crate::env::held;
 use crate::error::{corrupt, cut_off, failed};

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, planted};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::{Error, ErrorKind, Result, SessionId, planted};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agent_core::session::Plan;
-use agent_core::{
-    Commit, Committed, Epoch, Error, ErrorKind, Event, Expect, Pulse, Result, Seq, Session, SessionId,
-    SessionState, WorkspaceId, planted,
-};
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::store::Pulse;
+use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, WorkspaceId, planted};
 
 use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
@@ -112,7 +113,7 @@ pub(crate) fn commit(
 fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
-    let planned = agent_core::session::plan(Some(&state.record), commit).map_err(plain)?;
+    let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
         Plan::Write { events, after, .. } => {
             if !open.append(events, after)? {
@@ -174,7 +175,7 @@ enum Created {
 /// Applies a commit to a session that there is none of, as far as is known.
 fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Result<Created> {
     let (env, id) = (&tenant.env, commit.session);
-    let planned = match agent_core::session::plan(None, commit) {
+    let planned = match agent_core::plan(None, commit) {
         Ok(planned) => planned,
         Err(error) => {
             // Where it exists after all, its own record decides.

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, WriteOutcome, planted};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::{Error, ErrorKind, Result, WriteOutcome, planted};
 
 use crate::cached::Cached;
 use crate::env::{Env, parent};

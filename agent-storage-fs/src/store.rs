@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::transcript::TranscriptMessage;
-use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Durability, Epoch, Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Reason,
-    Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionStoreExt,
-    SessionSummary, Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace, WorkspaceId,
-    WorkspaceQuery, WorkspaceStore, async_trait,
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, Durability, EventPage, Page, Pulse, Purge,
+    Purged, ReadEvents, Rebuilt, Scope, SessionQuery, StoreAddress, WorkspaceQuery,
 };
+use agent_core::{
+    BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
+    SessionStoreExt, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+};
+use agent_transcript::TranscriptMessage;
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
 use tracing::info_span;
@@ -338,7 +343,8 @@ impl SessionStore for FsStore {
         let work = async {
             let page = self.look_at(id, move |tenant, cell| reading::read(tenant, cell, id, &read)).await?;
             noted.record("events", page.events.len());
-            noted.record("bytes", page.events.iter().map(agent_core::Event::size_bytes).sum::<usize>());
+            noted
+                .record("bytes", page.events.iter().map(agent_core::event::Event::size_bytes).sum::<usize>());
             Ok(page)
         };
         observed(span, work).await

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use agent_core::{Result, SessionId, SessionSummary, TenantId, Workspace, WorkspaceId};
+use agent_core::model::Workspace;
+use agent_core::session::SessionSummary;
+use agent_core::{Result, SessionId, TenantId, WorkspaceId};
 use tokio::sync::watch;
 
 use crate::bindings_toml::Cache;

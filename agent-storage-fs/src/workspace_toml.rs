@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use agent_core::{
-    Actor, Error, ErrorKind, RawFields, RawJson, Result, Revision, SessionId, TenantId, Timestamp, Workspace,
-    WorkspaceId, WorkspaceStatus,
-};
+use agent_core::json::{RawFields, RawJson};
+use agent_core::model::{Actor, Workspace, WorkspaceStatus};
+use agent_core::{Error, ErrorKind, Result, Revision, SessionId, TenantId, Timestamp, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Value, value};
 
 use crate::error::{corrupt, newer};

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use agent_core::page::Damaged;
-use agent_core::{
-    ContentHash, Error, ErrorKind, Expect, Page, Result, Revision, Timestamp, Workspace, WorkspaceId,
-    WorkspaceQuery,
-};
+use agent_core::commit::Expect;
+use agent_core::model::Workspace;
+use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
+use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 
 use crate::env::Env;
 use crate::error::{failed, missing_workspace};

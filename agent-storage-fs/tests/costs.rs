@@ -3,10 +3,12 @@
 
 mod support;
 
-use agent_core::{
-    BindingStore, Effects, Expect, Purge, ReadEvents, Reason, Seq, SessionQuery, SessionStore,
-    SessionStoreExt, Trigger, Workspace, WorkspaceId, WorkspaceStore,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::model::Workspace;
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{BindingStore, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
 use support::{Call, fill, folder_of, hasty, say, session, watched};
 
 fn names(calls: &[Call]) -> Vec<&'static str> {

@@ -7,10 +7,15 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, BindingStore, Commit, Effects, ErrorKind, Event, Expect, NewEvent, NewSession, Purge,
-    ReadEvents, Reason, Seq, Session, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt,
-    Trigger, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+    BindingStore, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
 use support::{files, fill, folder_of, framed, hasty, say, session, texts};

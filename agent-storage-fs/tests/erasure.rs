@@ -5,10 +5,15 @@ mod support;
 
 use std::path::Path;
 
-use agent_core::{
-    Commit, Effects, Expect, NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Seq, Session,
-    SessionQuery, SessionStore, SessionStoreExt, Title, Trigger, Workspace, WorkspaceId, WorkspaceStore,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::model::{Patch, Title, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
 use agent_storage_fs::FsStore;
 use support::{files, hasty, say};
 

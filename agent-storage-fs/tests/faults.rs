@@ -6,10 +6,15 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{
-    BindingStore, Commit, Effects, Error, ErrorKind, Expect, NewEvent, NewSession, ReadEvents, Result, Seq,
-    SessionId, SessionQuery, SessionStore, SessionStoreExt, Timestamp, Workspace, WorkspaceId,
-    WorkspaceStore, WriteOutcome,
+    BindingStore, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    WorkspaceId, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{

@@ -7,10 +7,14 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::model::Workspace;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
-    BindingStore, DeviceId, Effects, ErrorKind, Expect, Purge, ReadEvents, Reason, Result, Seq, SessionId,
-    SessionState, SessionStore, SessionStoreExt, Timestamp, Trigger, Workspace, WorkspaceId, WorkspaceStore,
-    WriteOutcome,
+    BindingStore, DeviceId, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    WorkspaceId, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{EIO, ENOSPC, Spy, files, fill, folder_of, hasty, say, session, texts};
@@ -55,8 +59,8 @@ impl Life {
         let default = WorkspaceId::DEFAULT;
         match step {
             0 => {
-                let said = vec![agent_core::NewEvent::user_message("on")];
-                let commit = agent_core::Commit::seal(&self.effects, self.torn, Seq::new(3));
+                let said = vec![agent_core::event::NewEvent::user_message("on")];
+                let commit = agent_core::commit::Commit::seal(&self.effects, self.torn, Seq::new(3));
                 store.commit(commit.events(said)).await.map(drop)
             }
             1 => store.purge(Purge::new(self.deleted, self.head).keep(Seq::new(1))).await.map(drop),

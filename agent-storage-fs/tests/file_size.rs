@@ -7,7 +7,9 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use agent_core::{Effects, ErrorKind, NewEvent, Seq, SessionStore, SessionStoreExt, WriteOutcome};
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt, WriteOutcome};
 use agent_storage_fs::FsStore;
 use support::{hasty, session, texts};
 

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect};
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
 use agent_core::{
-    BindingStore, Commit, DeviceId, Effects, Error, ErrorKind, Expect, NewSession, Result, SessionId,
-    Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+    BindingStore, DeviceId, Error, ErrorKind, Result, Seq, SessionId, SessionStore, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
-use agent_core::{Seq, SessionStore};
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 use support::{Call, EACCES, EIO, EPERM, EROFS, Spy, fill, folder_of, hasty, session, watched};
 

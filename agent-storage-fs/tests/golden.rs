@@ -7,11 +7,15 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use agent_core::{
-    Actor, BindingStore, Commit, Effects, Expect, LeaseRequest, NewEvent, NewSession, Purge, RawJson, Reason,
-    RunEnd, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Trigger, Workspace,
-    WorkspaceId, WorkspaceStore,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::model::{Actor, Workspace};
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, SessionQuery};
+use agent_core::{BindingStore, SessionId, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
 use agent_storage_fs::FsStore;
 use support::{files, texts};
 

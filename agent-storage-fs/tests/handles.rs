@@ -9,10 +9,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent_core::{
-    Commit, Effects, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq,
-    SessionId, SessionStore, SessionStoreExt, Trigger, WorkspaceId, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents};
+use agent_core::{ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId, WriteOutcome};
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{Call, EACCES, EIO, fill, folder_of, hasty, say, session, texts, watched};
 
@@ -337,7 +340,7 @@ async fn a_closed_store_has_let_go_of_everything() {
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_transcripts(true).open().await.unwrap();
     let id = session(&store, &effects).await.id;
-    let record = agent_core::Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    let record = agent_core::model::Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     agent_core::WorkspaceStore::put(&store, record, Expect::Absent).await.unwrap();
     let commit = Commit::seal(&effects, id, Seq::new(1))
         .event(NewEvent::user_message("what was said last"))
@@ -358,7 +361,7 @@ async fn a_closed_store_has_let_go_of_everything() {
     let errors = [
         clone.commit(late).await.unwrap_err(),
         SessionStore::load(&clone, id).await.unwrap_err(),
-        SessionStore::list(&other, agent_core::SessionQuery::new()).await.unwrap_err(),
+        SessionStore::list(&other, agent_core::store::SessionQuery::new()).await.unwrap_err(),
         agent_core::BindingStore::resolve(&other, &"laptop".parse().unwrap()).await.unwrap_err(),
         tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap().unwrap_err(),
     ];

@@ -6,10 +6,13 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent_core::{
-    Commit, Effects, ErrorKind, NewEvent, Purge, RawJson, ReadEvents, Reason, Result, Seq, SessionId,
-    SessionQuery, SessionStore, SessionStoreExt, Trigger, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, WriteOutcome};
 use agent_storage_fs::FsStore;
 use support::{folder_of, framed, hasty, say, session};
 

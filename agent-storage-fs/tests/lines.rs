@@ -3,10 +3,13 @@
 
 mod support;
 
-use agent_core::{
-    Commit, Effects, Event, NewEvent, NewSession, RawJson, ReadEvents, Seq, SessionStore, SessionStoreExt,
-    WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::{Event, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::FsStore;
 use support::{hasty, say, session};
 

@@ -3,13 +3,20 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
-    BindingStore, Effects, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Session, SessionId,
-    SessionStore, SessionStoreExt, Storage, Trigger, Workspace, WorkspaceId, WorkspaceStore,
+    BindingStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
 use support::{fill, folder_of, hasty, say, session, watched};
@@ -62,7 +69,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 
 /// All that can be looked at, by `verify` and by itself.
 async fn look(store: &FsStore, ids: &[SessionId]) -> bool {
-    let sound = Storage::from(store.clone()).verify(|_| {}).await.unwrap().is_sound();
+    let sound = verify(&Storage::from(store.clone()), |_| {}).await.unwrap().is_sound();
     let _ = WorkspaceStore::load(store, WorkspaceId::DEFAULT).await;
     let _ = store.resolve(&"laptop".parse().unwrap()).await;
     for id in ids {

@@ -3,22 +3,30 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::holdings::Shelf;
+use agent_admin::verify::Verification;
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery, Shelf};
 use agent_core::{
-    Effects, Epoch, Error, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Session,
-    SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage, TenantId, Tenants,
-    Trigger, Verification, Workspace, WorkspaceId, WorkspaceManager, WorkspaceStore,
+    Epoch, Error, ErrorKind, SessionId, SessionStore, SessionStoreExt, Storage, TenantId, Tenants,
+    WorkspaceId, WorkspaceStore,
 };
+use agent_runtime::WorkspaceManager;
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{Spy, folder_of, hasty, say, session, texts};
 
 async fn verified(store: &FsStore) -> Verification {
-    Storage::from(store.clone()).verify(|_| {}).await.unwrap()
+    verify(&Storage::from(store.clone()), |_| {}).await.unwrap()
 }
 
 /// The main session of the default workspace, in which one thing was said.
@@ -155,10 +163,10 @@ async fn a_moved_audit_is_damage_and_not_begun_anew() {
     let storage = Storage::from(hasty(&root).await);
     let error = Shelf::Audit.open(&storage.sessions, &effects).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(!storage.verify(|_| {}).await.unwrap().is_sound());
+    assert!(!verify(&storage, |_| {}).await.unwrap().is_sound());
     fs::rename(&aside, &own).unwrap();
     assert_eq!(Shelf::Audit.open(&storage.sessions, &effects).await.unwrap(), audit);
-    assert!(storage.verify(|_| {}).await.unwrap().is_sound());
+    assert!(verify(&storage, |_| {}).await.unwrap().is_sound());
 }
 
 /// R13: a session that is missing may be a fork: what it may read is not purged until it is back, or deleted.

@@ -3,13 +3,20 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::path::Path;
 
+use agent_admin::verify::FindingKind;
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::{Purge, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, Effects, ErrorKind, Expect, FindingKind, NewSession, Purge, Reason, Seq, SessionId,
-    SessionQuery, SessionStore, SessionStoreExt, Storage, TenantId, Tenants, Trigger, Workspace, WorkspaceId,
-    WorkspaceQuery, WorkspaceStore,
+    BindingStore, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, Storage, TenantId, Tenants,
+    WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
 use support::{folder_of, hasty, say, session};
@@ -62,7 +69,7 @@ async fn a_damaged_tenant_hides_no_other() {
         let bad = if damage == 3 { &bad } else { &names[1] };
         for tenant in &names {
             let storage = Tenants::storage(&store, tenant);
-            match storage.verify(|_| {}).await {
+            match verify(&storage, |_| {}).await {
                 Ok(found) => assert_eq!(
                     found.findings.iter().any(|found| found.kind == FindingKind::Damaged),
                     tenant == bad,
@@ -180,7 +187,7 @@ async fn a_damaged_session_refuses_no_other_purge() {
     assert!(error.to_string().contains(&fork.to_string()), "{error}");
     assert!(!error.to_string().contains(&ids[1].to_string()), "{error}");
     let storage = Storage::from(store.clone());
-    agent_core::WorkspaceManager::new(storage, effects.clone()).delete_session(fork).await.unwrap();
+    agent_runtime::WorkspaceManager::new(storage, effects.clone()).delete_session(fork).await.unwrap();
     let head = SessionStore::load(&store, ids[0]).await.unwrap().head;
     assert_eq!(store.purge(Purge::new(ids[0], head)).await.unwrap().events, 4);
 }

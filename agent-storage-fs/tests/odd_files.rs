@@ -5,6 +5,7 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::future::Future;
 use std::os::unix::net::UnixListener;
@@ -12,11 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, BindingStore, Effects, Epoch, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents,
-    Reason, Result, Seq, SessionId, SessionQuery, SessionState, SessionStore, SessionStoreExt, Storage,
-    Tenants, Workspace, WorkspaceId, WorkspaceManager, WorkspaceQuery, WorkspaceStore,
+    BindingStore, Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, Tenants,
+    WorkspaceId, WorkspaceStore,
 };
+use agent_runtime::WorkspaceManager;
 use agent_storage_fs::FsStore;
 use support::{folder_of, hasty, say};
 
@@ -175,7 +183,7 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
         "{context}"
     );
     store.rebuild().await.unwrap();
-    Storage::from(store.clone()).verify(|_| {}).await.unwrap();
+    verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
     assert_eq!(Tenants::list(store, None).await.unwrap().items.len(), 1, "{context}");
     judge(context, path, store.append(effects, id, Seq::new(3), vec![NewEvent::user_message("more")]).await);
     judge(context, path, store.fork(effects, id, None).await);

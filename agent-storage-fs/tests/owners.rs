@@ -4,13 +4,21 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use agent_admin::verify::Verification;
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
-    BindingStore, Effects, Error, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq,
-    Session, SessionId, SessionStore, SessionStoreExt, Storage, TenantId, Verification, Workspace,
+    BindingStore, Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, Storage, TenantId,
     WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::FsStore;
@@ -29,7 +37,7 @@ fn swap(one: &Path, other: &Path) {
 }
 
 async fn verified(store: &FsStore) -> Verification {
-    Storage::from(store.clone()).verify(|_| {}).await.unwrap()
+    verify(&Storage::from(store.clone()), |_| {}).await.unwrap()
 }
 
 /// A session in which one thing was said.

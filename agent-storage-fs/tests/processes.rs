@@ -8,10 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use agent_core::{
-    BindingStore, Commit, Effects, Epoch, Expect, LeaseRequest, NewEvent, ReadEvents, Seq, SessionId,
-    SessionStore, SessionStoreExt, Trigger,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::store::ReadEvents;
+use agent_core::{BindingStore, Epoch, Seq, SessionId, SessionStore, SessionStoreExt};
 use agent_storage_fs::FsStore;
 use support::{session, texts};
 

@@ -5,7 +5,10 @@ mod support;
 
 use std::fs;
 
-use agent_core::{Effects, ErrorKind, Event, NewEvent, ReadEvents, Seq, SessionStore, SessionStoreExt};
+use agent_core::clock::Effects;
+use agent_core::event::{Event, NewEvent};
+use agent_core::store::ReadEvents;
+use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt};
 use support::{fill, folder_of, hasty, session};
 
 fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -79,7 +82,7 @@ async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
 
 fn check(
     events: &[Event],
-    page: agent_core::Result<agent_core::EventPage>,
+    page: agent_core::Result<agent_core::store::EventPage>,
     context: &str,
     fits: impl Fn(&[Event]) -> bool,
 ) {

@@ -7,10 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{BindingQuery, Purge, SessionQuery};
 use agent_core::{
-    BindingQuery, BindingStore, Commit, DeviceId, Effects, ErrorKind, Expect, LeaseRequest, NewEvent,
-    NewSession, Purge, Reason, Seq, Session, SessionQuery, SessionStore, SessionStoreExt, Trigger, Workspace,
-    WorkspaceId, WorkspaceStore, WriteOutcome,
+    BindingStore, DeviceId, ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore,
+    WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{Call, EACCES, EIO, Spy, folder_of, hasty, session, watched};

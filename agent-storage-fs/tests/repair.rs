@@ -6,10 +6,14 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent_core::{
-    Commit, Effects, ErrorKind, NewEvent, ReadEvents, Reason, Seq, Session, SessionId, SessionState,
-    SessionStore, SessionStoreExt, Storage, WorkspaceManager,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::ReadEvents;
+use agent_core::{ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, Storage};
+use agent_runtime::WorkspaceManager;
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{folder_of, hasty, say, session, texts};
 

@@ -7,9 +7,16 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::Purge;
 use agent_core::{
-    BindingStore, Commit, Effects, ErrorKind, Expect, NewEvent, NewSession, Purge, Reason, Result, Seq,
-    SessionId, SessionStore, SessionStoreExt, Trigger, Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+    BindingStore, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::FsStore;
 use support::{ENOSPC, Spy, folder_of, hasty, say, session, texts, watched};

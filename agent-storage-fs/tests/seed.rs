@@ -6,10 +6,11 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use agent_core::{
-    BindingStore, Effects, ErrorKind, Expect, NewSession, SessionQuery, SessionStore, SessionStoreExt,
-    WorkspaceId, WorkspaceQuery, WorkspaceStore,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::session::NewSession;
+use agent_core::store::{SessionQuery, WorkspaceQuery};
+use agent_core::{BindingStore, ErrorKind, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
 use agent_storage_fs::FsStore;
 use support::files;
 

@@ -6,10 +6,14 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::store::{ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, Commit, Effects, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents, Seq,
-    SessionQuery, SessionStore, SessionStoreExt, Tenants, Trigger, Workspace, WorkspaceId, WorkspaceQuery,
-    WorkspaceStore,
+    BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Tenants, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{hasty, say, session, texts, watched};
@@ -157,7 +161,7 @@ async fn a16_x03_two_handles_never_lose_each_others_binds() {
         task.await.unwrap();
     }
     let store = hasty(folder.path()).await;
-    let page = BindingStore::list(&store, agent_core::BindingQuery::new().limit(1000)).await.unwrap();
+    let page = BindingStore::list(&store, agent_core::store::BindingQuery::new().limit(1000)).await.unwrap();
     assert_eq!(page.items.len(), 200);
 }
 

@@ -7,14 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::transcript::{
+use agent_core::clock::Effects;
+use agent_core::commit::{Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents};
+use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
+use agent_storage_fs::FsStore;
+use agent_transcript::{
     Frontmatter, Mark, Speaker, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
 };
-use agent_core::{
-    Effects, ErrorKind, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq, Session, SessionStore,
-    SessionStoreExt, Trigger, Workspace, WorkspaceId, WorkspaceStore,
-};
-use agent_storage_fs::FsStore;
 use support::{hasty, watched};
 
 const HOME: WorkspaceId = WorkspaceId::DEFAULT;
@@ -79,7 +83,7 @@ async fn a20_a21_a31_f01_the_file_follows_the_log() {
     let session = home(&store, &effects).await;
     let hard = "\\## User\n## User\n---\r\n\u{0}\u{7}\n\n";
     let session = turn(&store, &effects, &session, hard).await;
-    let tool = NewEvent::tool_use("c1".parse().unwrap(), "ls", agent_core::RawJson::empty_object());
+    let tool = NewEvent::tool_use("c1".parse().unwrap(), "ls", agent_core::json::RawJson::empty_object());
     let session = store.append(&effects, session.id, session.head, vec![tool]).await.unwrap().session;
     let other = NewSession::new(effects.new_session_id(), HOME);
     let other = SessionStoreExt::create(&store, &effects, other).await.unwrap();

@@ -1,7 +1,8 @@
 //! Bindings: one object for each device that was ever bound, under the hash of its id.
 
-use agent_core::binding::decide_bind;
-use agent_core::{Binding, BindingQuery, Damaged, DeviceId, Expect, Page, Result, WorkspaceId, WriteOutcome};
+use agent_core::commit::Expect;
+use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
+use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result};
+use agent_core::clock::Effects;
+use agent_core::store::{Registry, decoded, parts};
+use agent_core::{Error, ErrorKind, Result};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, RetryConfig};

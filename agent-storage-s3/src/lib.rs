@@ -3,7 +3,10 @@
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-//! use agent_core::{Effects, NewEvent, NewSession, SessionStoreExt, WorkspaceId};
+//! use agent_core::{SessionStoreExt, WorkspaceId};
+//! use agent_core::clock::Effects;
+//! use agent_core::event::NewEvent;
+//! use agent_core::session::NewSession;
 //! use agent_storage_s3::S3Config;
 //!
 //! let store = S3Config::from_url("s3://my-bucket/agents?region=eu-central-1")?.open().await?;

@@ -1,8 +1,8 @@
 //! Lists of sessions: each session's newest commit is looked up and read. Right, and as slow as that sounds.
 
-use agent_core::{
-    Damaged, Error, ErrorKind, Page, Result, SessionId, SessionQuery, SessionSummary, TenantId,
-};
+use agent_core::session::SessionSummary;
+use agent_core::store::{Damaged, Page, SessionQuery};
+use agent_core::{Error, ErrorKind, Result, SessionId, TenantId};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 

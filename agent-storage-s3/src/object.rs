@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_core::{Effects, Error, ErrorKind, Result, WriteOutcome};
+use agent_core::clock::Effects;
+use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;

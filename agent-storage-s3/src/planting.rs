@@ -2,7 +2,8 @@
 
 #[cfg(not(feature = "planted"))]
 mod none {
-    use agent_core::{Commit, Error, Result, SessionId};
+    use agent_core::commit::Commit;
+    use agent_core::{Error, Result, SessionId};
 
     use crate::tenant::Tenant;
 
@@ -21,7 +22,8 @@ mod none {
 
 #[cfg(feature = "planted")]
 mod some {
-    use agent_core::{Commit, Error, ErrorKind, Result, SessionId, WriteOutcome};
+    use agent_core::commit::Commit;
+    use agent_core::{Error, ErrorKind, Result, SessionId, WriteOutcome};
 
     use crate::planted::Planted;
     use crate::tenant::Tenant;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_core::{Purge, Purged, Result, Seq, SessionId};
+use agent_core::store::{Purge, Purged};
+use agent_core::{Result, Seq, SessionId};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use agent_core::page::PAGE_MAX;
-use agent_core::{Damaged, ErrorKind, Event, EventPage, ReadEvents, Result, Seq, Session, SessionId};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::store::{Damaged, EventPage, PAGE_MAX, ReadEvents};
+use agent_core::{ErrorKind, Result, Seq, SessionId};
 use tokio::time::Instant;
 
 use crate::error::corrupt;

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use agent_core::{Effects, ErrorKind, Workspace, WorkspaceId};
+use agent_core::clock::Effects;
+use agent_core::model::Workspace;
+use agent_core::{ErrorKind, WorkspaceId};
 
 use super::*;
 use crate::bindings::Stored as StoredBinding;

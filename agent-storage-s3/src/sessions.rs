@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use agent_core::{
-    Commit, CommitId, Committed, Epoch, Error, ErrorKind, Expect, Plan, Pulse, Result, Session, SessionId,
-    SessionState, WriteOutcome, plan,
-};
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::store::Pulse;
+use agent_core::{CommitId, Epoch, Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
 

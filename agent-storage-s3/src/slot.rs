@@ -1,6 +1,8 @@
 //! The object in a slot: one commit, the record after it, and the events of its window.
 
-use agent_core::{CommitId, Error, ErrorKind, Event, Result, Seq, Session, SessionId};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::{CommitId, Error, ErrorKind, Result, Seq, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent_core::{
-    Commit, Effects, Event, LeaseRequest, NewEvent, NewSession, Plan, Reason, RunEnd, Seq, SessionId,
-    Trigger, WorkspaceId, plan,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::{Plan, Seq, SessionId, WorkspaceId, plan};
 
 use super::*;
 

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::event::Event;
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Scope, SessionQuery, StoreAddress, WorkspaceQuery,
+};
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, DeviceId, Durability,
-    Epoch, Error, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged, ReadEvents,
-    Result, Revision, Scope, Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Step,
-    Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery,
-    WorkspaceStore, async_trait,
+    BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
+    SessionStore, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};

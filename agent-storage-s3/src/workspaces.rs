@@ -1,9 +1,9 @@
 //! Workspaces: record and configuration in one object, so that they exist together or not at all.
 
-use agent_core::{
-    ContentHash, Damaged, Error, ErrorKind, Expect, Page, Result, Revision, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery,
-};
+use agent_core::commit::Expect;
+use agent_core::model::Workspace;
+use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
+use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 
 use crate::keys::last;
 use crate::line::{Line, Tag, push};

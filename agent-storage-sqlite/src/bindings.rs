@@ -1,10 +1,8 @@
 //! Bindings: one row for each device, with a checksum of its own.
 
-use agent_core::binding::decide_bind;
-use agent_core::page::PAGE_MAX;
-use agent_core::{
-    Binding, BindingQuery, Cursor, Damaged, DeviceId, Error, Expect, Page, Result, WorkspaceId,
-};
+use agent_core::commit::Expect;
+use agent_core::store::{Binding, BindingQuery, Cursor, Damaged, PAGE_MAX, Page, decide_bind};
+use agent_core::{DeviceId, Error, Result, WorkspaceId};
 use rusqlite::{Connection, Row, params};
 
 use crate::error::{Step, corrupt};

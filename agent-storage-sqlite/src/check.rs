@@ -1,6 +1,7 @@
 //! What is wrong with the file as a whole: its structure, its schema, and rows that somebody deleted.
 
-use agent_core::{Session, SessionId, WorkspaceId};
+use agent_core::session::Session;
+use agent_core::{SessionId, WorkspaceId};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 

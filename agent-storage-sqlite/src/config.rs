@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::registry::{decoded, parts};
-use agent_core::{Effects, Error, ErrorKind, Registry, Result};
+use agent_core::clock::Effects;
+use agent_core::store::{Registry, decoded, parts};
+use agent_core::{Error, ErrorKind, Result};
 
 /// When a write counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -51,7 +51,8 @@ impl Heads {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::{Effects, Timestamp};
+    use agent_core::Timestamp;
+    use agent_core::clock::Effects;
 
     use super::*;
 

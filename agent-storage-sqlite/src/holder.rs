@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::Effects;
+use agent_core::clock::Effects;
 
 /// What stands between the database's name and the holder's.
 const MARK: &str = "-holder-";

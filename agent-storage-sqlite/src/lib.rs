@@ -4,7 +4,11 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let path = folder.path().join("agent.db");
-//! use agent_core::{Effects, NewEvent, NewSession, ReadEvents, SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_core::clock::Effects;
+//! use agent_core::event::NewEvent;
+//! use agent_core::session::NewSession;
+//! use agent_core::store::ReadEvents;
 //! use agent_storage_sqlite::SqliteStore;
 //!
 //! let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());

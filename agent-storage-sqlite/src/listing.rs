@@ -1,7 +1,9 @@
 //! Lists of sessions: each query walks one index in its order, and reads no more than its page.
 
-use agent_core::page::PAGE_MAX;
-use agent_core::{Cursor, Page, SessionId, SessionQuery, SessionState, SessionSummary, TenantId, Timestamp};
+use agent_core::session::SessionSummary;
+use agent_core::state::SessionState;
+use agent_core::store::{Cursor, PAGE_MAX, Page, SessionQuery};
+use agent_core::{SessionId, TenantId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, Row, params_from_iter};
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{SqliteConfig, reading, schema};
-use agent_core::{Actor, Role, WorkspaceId};
+use agent_core::WorkspaceId;
+use agent_core::model::{Actor, Role};
 
 /// What is left open in the text is NULL where no values are given.
 fn plan(conn: &Connection, sql: &str, values: Option<&Sql>) -> Vec<String> {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use agent_core::{
-    Damaged, Epoch, Error, ErrorKind, Event, EventPage, Pulse, ReadEvents, Seq, Session, SessionId,
-};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::store::{Damaged, EventPage, Pulse, ReadEvents};
+use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
@@ -127,7 +128,7 @@ pub(crate) fn read(
         (true, false) => NEWEST_OF,
     };
     let name = id.to_string();
-    let limit = read.limit.min(agent_core::page::PAGE_MAX);
+    let limit = read.limit.min(agent_core::store::PAGE_MAX);
     let mut values: Vec<Value> = vec![
         tenant.to_owned().into(),
         name.clone().into(),

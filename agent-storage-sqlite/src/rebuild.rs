@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use agent_core::{
-    Damaged, Error, ErrorKind, Reason, Rebuilt, Seq, Session, SessionId, SessionState, TenantId, Timestamp,
-    WorkspaceId,
-};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Damaged, Rebuilt};
+use agent_core::{Error, ErrorKind, Seq, SessionId, TenantId, Timestamp, WorkspaceId};
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step, corrupt};

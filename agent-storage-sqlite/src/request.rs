@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use agent_core::session::Step as CommitStep;
-use agent_core::{
-    Commit, Committed, ContentHash, DeviceId, Epoch, Expect, Purge, Purged, Reason, Rebuilt, Result,
-    Revision, Session, SessionId, Timestamp, Trigger, Workspace, WorkspaceId,
-};
+use agent_core::commit::{Commit, Committed, Expect, Step as CommitStep, Trigger};
+use agent_core::model::Workspace;
+use agent_core::session::Session;
+use agent_core::state::Reason;
+use agent_core::store::{ContentHash, Purge, Purged, Rebuilt};
+use agent_core::{DeviceId, Epoch, Result, Revision, SessionId, Timestamp, WorkspaceId};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 

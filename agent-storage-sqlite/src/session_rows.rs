@@ -1,6 +1,8 @@
 //! The rows of a session, as they are written: its events, its record, its labels.
 
-use agent_core::{Event, Session, SessionSummary, Timestamp};
+use agent_core::Timestamp;
+use agent_core::event::Event;
+use agent_core::session::{Session, SessionSummary};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params, params_from_iter};
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use agent_core::session::{Plan, plan};
-use agent_core::{
-    Commit, Committed, Epoch, Error, ErrorKind, Purge, Purged, Session, SessionId, SessionState,
-};
+use agent_core::commit::{Commit, Committed};
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::store::{Purge, Purged};
+use agent_core::{Epoch, Error, ErrorKind, Plan, SessionId, plan};
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step};

@@ -4,12 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::Event;
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, Durability, EventPage, Page, Pulse, Purge,
+    Purged, ReadEvents, Rebuilt, Scope, SessionQuery, StoreAddress, WorkspaceQuery,
+};
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Durability, Epoch, ErrorKind, Event, EventPage, Expect, OpenState, Page, Pulse, Purge, Purged,
-    ReadEvents, Reason, Rebuilt, Result, Revision, Scope, Seq, Session, SessionId, SessionQuery,
-    SessionStore, SessionSummary, Storage, StoreAddress, TenantId, Tenants, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStore, async_trait,
+    BindingStore, DeviceId, Epoch, ErrorKind, OpenState, Result, Revision, Seq, SessionId, SessionStore,
+    Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;

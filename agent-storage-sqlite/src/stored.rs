@@ -1,6 +1,8 @@
 //! The rows of one session: its log, its events, its record, its tombstone.
 
-use agent_core::{Error, ErrorKind, Event, Result, Session, SessionId, planted};
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::{Error, ErrorKind, Result, SessionId, planted};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::corrupt;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::Effects;
+use agent_core::clock::Effects;
 use tokio::time::Instant;
 
 /// The first and the longest pause between two attempts.

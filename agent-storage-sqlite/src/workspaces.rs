@@ -1,10 +1,9 @@
 //! Workspaces: their records, configurations and tombstones.
 
-use agent_core::page::PAGE_MAX;
-use agent_core::{
-    ContentHash, Cursor, Damaged, Error, ErrorKind, Expect, Page, Revision, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStatus,
-};
+use agent_core::commit::Expect;
+use agent_core::model::{Workspace, WorkspaceStatus};
+use agent_core::store::{ContentHash, Cursor, Damaged, PAGE_MAX, Page, WorkspaceQuery};
+use agent_core::{Error, ErrorKind, Revision, Timestamp, WorkspaceId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 

@@ -8,9 +8,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::commit::{LeaseRequest, Trigger};
+use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, BindingStore, ErrorKind, LeaseRequest, ReadEvents, SessionQuery, SessionStore, Storage,
-    TenantId, Tenants, Trigger, WorkspaceQuery, WorkspaceStore, WriteOutcome,
+    BindingStore, ErrorKind, SessionStore, Storage, TenantId, Tenants, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteStore;
 use futures::FutureExt;

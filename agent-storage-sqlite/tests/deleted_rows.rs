@@ -4,10 +4,15 @@
 
 mod support;
 
-use agent_core::{
-    BindingStore, Effects, ErrorKind, Expect, GcPolicy, NewEvent, NewSession, Patch, Seq, Session,
-    SessionStore, SessionStoreExt, Storage, Verification, Workspace, WorkspaceManager, WorkspaceStore,
-};
+use agent_admin::verify::{Verification, verify};
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::{BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Storage, WorkspaceStore};
+use agent_runtime::WorkspaceManager;
+use agent_runtime::retention::GcPolicy;
 use agent_storage_sqlite::SqliteStore;
 use futures::TryStreamExt;
 use support::Site;
@@ -81,7 +86,7 @@ impl Stocked {
 }
 
 async fn verified(store: &SqliteStore) -> Verification {
-    Storage::from(store.clone()).verify(|_| ()).await.unwrap()
+    verify(&Storage::from(store.clone()), |_| ()).await.unwrap()
 }
 
 /// Whatever row is deleted by hand, it is named by a verification or made again by a rebuild; a session is named by its id.
@@ -153,7 +158,7 @@ async fn a_log_number_is_never_used_again() {
     let sql = "DELETE FROM logs WHERE session = ?";
     assert_eq!(stocked.site.raw().execute(sql, [last.id.to_string()]).unwrap(), 1);
     let other = stocked.site.open().await;
-    let page = other.read(last.id, agent_core::ReadEvents::first(10)).await.unwrap();
+    let page = other.read(last.id, agent_core::store::ReadEvents::first(10)).await.unwrap();
     assert_eq!((page.events.len() as u64, page.damaged.len()), (last.head.get(), 0));
     assert!(verified(&other).await.is_sound());
 }

@@ -7,10 +7,12 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use agent_core::{
-    Commit, ErrorKind, LeaseRequest, NewEvent, Patch, Purge, ReadEvents, Reason, RunEnd, Seq, SessionQuery,
-    SessionState, SessionStore, Timestamp, Trigger, Wake,
-};
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Wake};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionStore, Timestamp};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync};
 use rusqlite::{Connection, Params};
 use support::Site;
@@ -107,9 +109,9 @@ async fn x05_addresses_are_checked() {
     let store = SqliteConfig::from_url(&address).unwrap().open().await.unwrap();
     assert_eq!(store.path(), path);
     assert!(path.is_file());
-    assert_eq!(store.capabilities().durability, agent_core::Durability::ProcessCrash);
+    assert_eq!(store.capabilities().durability, agent_core::store::Durability::ProcessCrash);
     let full = site.config().with_sync(Sync::Full).open().await.unwrap();
-    assert_eq!(full.capabilities().durability, agent_core::Durability::PowerLoss);
+    assert_eq!(full.capabilities().durability, agent_core::store::Durability::PowerLoss);
 }
 
 /// Conversations are private: the file and those beside it are for their owner only.
@@ -201,7 +203,7 @@ async fn x08_derived_rows_are_made_anew_from_the_log() {
                 _ => {
                     let again = Commit::create(
                         &site.effects,
-                        agent_core::NewSession::new(session.id, session.workspace),
+                        agent_core::session::NewSession::new(session.id, session.workspace),
                     );
                     let error = store.commit(again).await.unwrap_err();
                     assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(session.head) }, "{damage}");
@@ -289,17 +291,18 @@ async fn r13_a_purge_removes_every_byte() {
 async fn purge_leaves_no_word_of_the_record() {
     let site = Site::new();
     let store = site.open().await;
-    let creator = agent_core::Actor::named(agent_core::Role::User, "xyzzyplugh").unwrap();
-    let long = |word: &str| agent_core::RawJson::of(&word.repeat(1000)).unwrap();
+    let creator = agent_core::model::Actor::named(agent_core::model::Role::User, "xyzzyplugh").unwrap();
+    let long = |word: &str| agent_core::json::RawJson::of(&word.repeat(1000)).unwrap();
     let said = Patch::new()
-        .title(agent_core::Title::by_user("xyzzyplugh"))
+        .title(agent_core::model::Title::by_user("xyzzyplugh"))
         .label("xyzzyplugh", "xyzzyplugh")
         .metadata("cart", long("xyzzyplugh"));
-    let new = agent_core::NewSession::new(site.effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
+    let new =
+        agent_core::session::NewSession::new(site.effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
     let create = Commit::create(&site.effects, new.with(&said)).actor(creator.clone());
     let session = store.commit(create).await.unwrap().session;
     // What it was before leaves its pages.
-    let other = Patch::new().title(agent_core::Title::by_user("short")).metadata("cart", long(""));
+    let other = Patch::new().title(agent_core::model::Title::by_user("short")).metadata("cart", long(""));
     let update = Commit::seal(&site.effects, session.id, session.head).event(NewEvent::updated(other));
     let session = store.commit(update).await.unwrap().session;
     let found = || {
@@ -345,7 +348,7 @@ async fn o10_o14_what_is_due_is_found_in_order() {
         .event(NewEvent::user_message("go"))
         .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
     let began = store.commit(begin).await.unwrap();
-    let failure = agent_core::Failure::new(Reason::RunError, "the model is away");
+    let failure = agent_core::model::Failure::new(Reason::RunError, "the model is away");
     let retry = Commit::seal(&site.effects, fails.id, began.last)
         .fence(run, began.epoch.unwrap())
         .trigger(Trigger::EndRun(RunEnd::retry(failure, at(25), 9)));

@@ -10,10 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::{
-    BindingStore, Error, ErrorKind, Expect, Purge, ReadEvents, SessionQuery, SessionStore, Tenants,
-    WorkspaceQuery, WorkspaceStore, WriteOutcome,
-};
+use agent_core::commit::Expect;
+use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{BindingStore, Error, ErrorKind, SessionStore, Tenants, WorkspaceStore, WriteOutcome};
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 

@@ -4,12 +4,15 @@
 
 mod support;
 
-use agent_core::{
-    ActionId, ActionKind, Binding, BindingQuery, Body, CallId, Commit, Decision, DeviceId, Effects, Event,
-    Expect, LeaseRequest, MemoryStore, NewEvent, NewSession, Patch, PendingAction, RawJson, ReadEvents,
-    Reason, Result, RunEnd, Session, SessionQuery, Storage, ToolConfirmation, ToolOutcome, Trigger, Wake,
-    Workspace, WorkspaceQuery,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, Decision, Event, NewEvent, ToolConfirmation, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{ActionId, ActionKind, CallId, Patch, PendingAction, Wake, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Binding, BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{DeviceId, MemoryStore, Result, Storage};
 use agent_storage_fs::FsStore;
 use support::Site;
 

@@ -8,10 +8,12 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use agent_core::{
-    BindingStore, Commit, DeviceId, Effects, Expect, LeaseRequest, NewEvent, NewSession, ReadEvents, Seq,
-    SessionId, SessionStore, SessionStoreExt, Trigger, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{BindingStore, DeviceId, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_sqlite::SqliteStore;
 use support::{MARK, Site, Worker};
 

@@ -5,12 +5,16 @@
 
 mod support;
 
+use agent_admin::verify::verify;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::event::NewEvent;
+use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{
-    BindingStore, Effects, ErrorKind, Expect, NewEvent, ReadEvents, SessionQuery, SessionStore,
-    SessionStoreExt, Storage, WorkspaceId, WriteOutcome,
+    BindingStore, ErrorKind, SessionStore, SessionStoreExt, Storage, WorkspaceId, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteConfig;
 use support::{MARK, Site, Worker};
@@ -47,7 +51,7 @@ async fn a_read_only_file_is_read() {
         assert_eq!((listed.items.len(), listed.total), (1, Some(1)));
         assert_eq!(store.resolve(&"laptop".parse().unwrap()).await.unwrap(), None);
     }
-    let found = Storage::from(store.clone()).verify(|_| ()).await.unwrap();
+    let found = verify(&Storage::from(store.clone()), |_| ()).await.unwrap();
     assert_eq!((found.sessions, found.events), (1, 2), "{found:?}");
     let device = "laptop".parse().unwrap();
     for refused in [
@@ -133,7 +137,7 @@ async fn damage_in_a_read_only_file_is_named() {
     let store = site.open().await;
     let error = SessionStore::load(&store, session.id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
-    let found = Storage::from(store.clone()).verify(|_| ()).await.unwrap();
+    let found = verify(&Storage::from(store.clone()), |_| ()).await.unwrap();
     assert!(found.findings.iter().any(|it| it.object.contains(&session.id.to_string())), "{found:?}");
 }
 

@@ -5,10 +5,13 @@
 
 mod support;
 
-use agent_core::{
-    Commit, ErrorKind, NewEvent, ReadEvents, Reason, Session, SessionQuery, SessionState, SessionStore,
-    SessionStoreExt, Storage, WorkspaceManager,
-};
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, SessionStore, SessionStoreExt, Storage};
+use agent_runtime::WorkspaceManager;
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 

@@ -4,9 +4,12 @@
 
 mod support;
 
+use agent_core::commit::Expect;
+use agent_core::model::Workspace;
+use agent_core::state::SessionState;
+use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, BindingStore, ErrorKind, Expect, ReadEvents, SessionQuery, SessionState, SessionStore,
-    Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome,
+    BindingStore, ErrorKind, SessionStore, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
@@ -87,7 +90,7 @@ async fn lists(store: &SqliteStore, workspace: WorkspaceId) -> agent_core::Resul
         SessionQuery::new(),
         SessionQuery::new().workspace(workspace),
         SessionQuery::new().states([SessionState::Queued]),
-        SessionQuery::new().creator(agent_core::Actor::USER),
+        SessionQuery::new().creator(agent_core::model::Actor::USER),
         SessionQuery::new().parent("019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?),
         SessionQuery::new().due(Timestamp::from_micros(1_881_151_400_000_000)),
         SessionQuery::new().label("project", "apollo"),

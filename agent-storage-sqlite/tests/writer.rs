@@ -9,10 +9,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use agent_core::{
-    Commit, ErrorKind, EventType, Expect, NewEvent, Purge, ReadEvents, Reason, Seq, SessionQuery,
-    SessionStore, Trigger, WriteOutcome,
-};
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::{EventType, NewEvent};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionStore, WriteOutcome};
 use futures::future::join_all;
 use support::Site;
 
@@ -223,7 +224,7 @@ async fn o12_beats_are_seen_by_another_handle() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
-    let begin = agent_core::LeaseRequest::new("laptop", site.effects.new_run_id());
+    let begin = agent_core::commit::LeaseRequest::new("laptop", site.effects.new_run_id());
     let commit = Commit::seal(&site.effects, session.id, session.head)
         .event(NewEvent::user_message("go"))
         .trigger(Trigger::BeginRun(begin));

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{
-    Commit, Effects, Event, NewEvent, NewSession, Seq, Session, SessionStore, SessionStoreExt, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::{Event, NewEvent};
+use agent_core::session::{NewSession, Session};
+use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use futures::TryStreamExt;

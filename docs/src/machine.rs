@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use agent_core::session::{SessionState, TABLE, Target, TriggerKind, target};
+use agent_core::state::{SessionState, TABLE, Target, TriggerKind, target};
 
 const INTRODUCTION: &str = "# The state machine of a session
 

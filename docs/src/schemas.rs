@@ -1,9 +1,9 @@
 //! JSON Schemas of the documents that leave a store, made from what the code knows: `docs/schemas/*.json`.
 
-use agent_core::SessionState;
-use agent_core::transcript::Speaker;
-use agent_core::transcript::manifest::MANIFEST_FORMAT;
-use agent_core::transcript::state::STATE_FORMAT;
+use agent_admin::manifest::MANIFEST_FORMAT;
+use agent_core::state::SessionState;
+use agent_runtime::state_payload::STATE_FORMAT;
+use agent_transcript::Speaker;
 use serde_json::{Value, json};
 
 /// The files below `docs/schemas`, each with its text.
@@ -12,7 +12,7 @@ pub fn files() -> Vec<(&'static str, String)> {
     vec![("session.json", text(session())), ("state.json", text(state()))]
 }
 
-/// A session as a document, as [`agent_core::transcript::Manifest`] writes it.
+/// A session as a document, as [`agent_admin::manifest::Manifest`] writes it.
 pub fn session() -> Value {
     let states: Vec<_> = SessionState::ALL.iter().map(|state| state.as_str()).collect();
     json!({
@@ -94,7 +94,7 @@ pub fn session() -> Value {
     })
 }
 
-/// The state of a session, as [`agent_core::transcript::StatePayload`] writes and reads it.
+/// The state of a session, as [`agent_runtime::state_payload::StatePayload`] writes and reads it.
 pub fn state() -> Value {
     let roles: Vec<_> = Speaker::ALL.iter().map(|speaker| json!(speaker)).collect();
     let texts = json!({ "type": ["object", "null"], "additionalProperties": { "$ref": "#/$defs/text" } });

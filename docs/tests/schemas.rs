@@ -4,10 +4,13 @@
 
 use std::fs;
 
-use agent_core::transcript::{Manifest, StatePayload};
-use agent_core::{
-    Actor, Effects, MemoryStore, NewEvent, NewSession, Patch, Session, SessionStoreExt, Title, WorkspaceId,
-};
+use agent_admin::manifest::Manifest;
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::model::{Actor, Patch, Title};
+use agent_core::session::{NewSession, Session};
+use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+use agent_runtime::state_payload::StatePayload;
 use docs::features::root;
 use docs::schemas::{files, session, state};
 use jsonschema::Validator;
@@ -29,7 +32,7 @@ async fn family(store: &MemoryStore) -> Vec<Session> {
     let said = vec![
         NewEvent::user_message("hello").with_actor("user:alice".parse().unwrap()),
         NewEvent::updated(Patch::new().title(Title::generated("a title")).label("a", "b")),
-        NewEvent::new("x.app.note".parse().unwrap(), agent_core::RawJson::parse("[1e400]").unwrap()),
+        NewEvent::new("x.app.note".parse().unwrap(), agent_core::json::RawJson::parse("[1e400]").unwrap()),
     ];
     let root = store.append(&effects, root.id, root.head, said).await.unwrap().session;
     let fork = store.fork(&effects, root.id, None).await.unwrap();

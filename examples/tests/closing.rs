@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use agent_core::{AgentBuilder, Config, EchoProvider, SessionQuery};
+use agent_core::store::SessionQuery;
+use agent_runtime::{AgentBuilder, Config, EchoProvider};
 use agent_storage_sqlite::SqliteStore;
 use tempfile::TempDir;
 
@@ -45,7 +47,7 @@ async fn taken_elsewhere(file: &Path, events: u64) {
     let store = agent_core::Storage::from(SqliteStore::open(&copy).await.unwrap());
     let sessions = store.sessions.list(SessionQuery::new()).await.unwrap().items;
     assert_eq!((sessions.len(), sessions[0].head.get()), (1, events));
-    assert_eq!(store.verify(|_| ()).await.unwrap().findings, []);
+    assert_eq!(verify(&store, |_| ()).await.unwrap().findings, []);
 }
 
 fn folder() -> (TempDir, PathBuf) {

@@ -6,8 +6,8 @@ mod common;
 
 use std::sync::Arc;
 
-use agent_core::transcript::ContextLimits;
-use agent_core::{AgentBuilder, Config, EchoProvider};
+use agent_runtime::context::ContextLimits;
+use agent_runtime::{AgentBuilder, Config, EchoProvider};
 use common::{Chat, found, storage};
 
 /// Texts that have broken other systems.

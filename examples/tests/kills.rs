@@ -16,11 +16,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use agent_core::session::RunEnd;
-use agent_core::{
-    Commit, Effects, ErrorKind, Event, LeaseRequest, NewEvent, NewSession, Reason, RunId, Seq, SessionId,
-    SessionState, SessionStoreExt, Storage, ToolOutcome, Trigger, TriggerKind, WorkspaceId, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Event, NewEvent, ToolOutcome};
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::{ErrorKind, RunId, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId, WriteOutcome};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 use common::{Chat, Dice, check, database, found, homes, storage};
@@ -343,7 +344,7 @@ async fn impatient(folder: &Path) -> Storage {
 
 fn text(event: &Event) -> String {
     match event.body().unwrap() {
-        agent_core::Body::AgentMessage(message) => message.text,
+        agent_core::event::Body::AgentMessage(message) => message.text,
         other => panic!("{other:?}"),
     }
 }

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use agent_core::{
-    Commit, DeviceId, Effects, Event, Expect, LeaseRequest, MemoryStore, NewEvent, NewSession, Purge,
-    RawJson, ReadEvents, Reason, RunEnd, Seq, Session, SessionId, SessionQuery, Storage, ToolOutcome,
-    Trigger, Workspace, WorkspaceQuery,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Event, NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{DeviceId, MemoryStore, Seq, SessionId, Storage};
 use agent_storage_fs::FsStore;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteStore;
@@ -47,7 +51,7 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
                 .event(NewEvent::user_message(text))
                 .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
             session = send(storage, &mut script, begin).await;
-            let call = format!("call {turn}").parse::<agent_core::CallId>().unwrap();
+            let call = format!("call {turn}").parse::<agent_core::model::CallId>().unwrap();
             let step = Commit::seal(effects, *id, session.head)
                 .fence(run, session.epoch)
                 .event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))

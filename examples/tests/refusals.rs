@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use agent_core::ReadEvents;
+use agent_core::store::ReadEvents;
 use common::{Chat, storage};
 
 /// Nobody, to whom no folder is writable that is not made so. The tests may run as root, to whom all are.

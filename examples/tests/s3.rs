@@ -6,7 +6,8 @@ mod common;
 
 use std::process::Command;
 
-use agent_core::{Seq, SessionQuery, SessionStoreExt, Storage};
+use agent_core::store::SessionQuery;
+use agent_core::{Seq, SessionStoreExt, Storage};
 use agent_storage_s3::S3Config;
 use common::{Chat, Found, check};
 use futures::TryStreamExt;

@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use agent_core::transcript::Manifest;
-use agent_core::{
-    Effects, Error, ErrorKind, NewEvent, NewSession, RawJson, Seq, SessionId, SessionQuery, SessionStoreExt,
-    Storage, WorkspaceId,
-};
+use agent_admin::manifest::Manifest;
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::session::NewSession;
+use agent_core::store::SessionQuery;
+use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 use common::{Dice, database, homes, storage};
 use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};

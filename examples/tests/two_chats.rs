@@ -5,7 +5,11 @@
 
 mod common;
 
-use agent_core::{Commit, Effects, ErrorKind, NewEvent, SessionState, TriggerKind};
+use agent_core::ErrorKind;
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::state::{SessionState, TriggerKind};
 use common::{Chat, found, homes, storage};
 use rustix::process::Signal;
 
@@ -45,8 +49,12 @@ async fn a18_x03_first_starts_at_the_same_moment_meet() {
         let mut said = found(folder.path()).await.said();
         said.sort();
         assert_eq!(said, (0..8).map(|n| format!("hello {n}")).collect::<Vec<_>>());
-        let workspaces =
-            storage(folder.path()).await.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap();
+        let workspaces = storage(folder.path())
+            .await
+            .workspaces
+            .list(agent_core::store::WorkspaceQuery::new())
+            .await
+            .unwrap();
         assert_eq!(workspaces.items.len(), 1);
     }
 }
@@ -75,7 +83,7 @@ async fn a42_o12_a_second_text_waits_and_takes_over_from_the_dead() {
         assert_eq!(two.finish(), 0);
         let after = found(folder.path()).await;
         assert_eq!(after.take_overs().len(), 1);
-        assert_eq!(after.outcomes(), [agent_core::ToolOutcome::Interrupted]);
+        assert_eq!(after.outcomes(), [agent_core::event::ToolOutcome::Interrupted]);
         assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
     }
 }

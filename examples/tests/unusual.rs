@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::{
-    Body, Commit, Effects, LeaseRequest, MemoryStore, NewEvent, NewSession, ReadEvents, Seq, SessionId,
-    SessionQuery, SessionStoreExt, Storage, Trigger, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::session::NewSession;
+use agent_core::store::{ReadEvents, SessionQuery};
+use agent_core::{MemoryStore, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use futures::TryStreamExt;

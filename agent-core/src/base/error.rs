@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::base::id::{Epoch, Seq};
+use crate::base::state::{SessionState, TriggerKind};
 use crate::base::text::ParseError;
 use crate::base::timestamp::Timestamp;
-use crate::session::{SessionState, TriggerKind};
 
 /// The result of every fallible operation of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -183,15 +183,18 @@ impl Error {
         matches!(self.0.kind, ErrorKind::NotFound | ErrorKind::Deleted)
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+    /// An error of kind [`ErrorKind::InvalidInput`].
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    pub(crate) fn limit(message: impl Into<String>) -> Self {
+    /// An error of kind [`ErrorKind::LimitExceeded`].
+    pub fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::LimitExceeded, message)
     }
 
-    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+    /// An error of kind [`ErrorKind::Corrupt`].
+    pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 }

@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::text::Text;
 
 /// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
@@ -19,7 +19,7 @@ use crate::base::text::Text;
 /// made, serde's included, so that it never holds a line break.
 ///
 /// ```
-/// use agent_core::RawJson;
+/// use agent_core::json::RawJson;
 ///
 /// let json = RawJson::parse("{ \"n\": 123456789012345678901234567890.10 }")?;
 /// assert_eq!(json.get(), "{\"n\":123456789012345678901234567890.10}");
@@ -37,7 +37,7 @@ impl RawJson {
     /// `InvalidInput` where the text is not one JSON value.
     pub fn parse(text: &str) -> Result<Self> {
         let not_json = |source: serde_json::Error| {
-            let fault = Fault::from(source);
+            let fault = JsonFault::from(source);
             Error::invalid(format!("the payload is not one JSON value: {fault}")).with_source(fault)
         };
         let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
@@ -52,7 +52,7 @@ impl RawJson {
     pub fn of(value: &impl Serialize) -> Result<Self> {
         serde_json::value::to_raw_value(value).and_then(Self::compacted).map_err(|source| {
             let what = format!("a {} has no JSON form; give its maps keys that are text", type_of(value));
-            Error::invalid(what).with_source(Fault::from(source))
+            Error::invalid(what).with_source(JsonFault::from(source))
         })
     }
 
@@ -74,7 +74,7 @@ impl RawJson {
     /// over the text.
     ///
     /// ```
-    /// use agent_core::RawJson;
+    /// use agent_core::json::RawJson;
     ///
     /// assert_eq!(RawJson::parse("{\"a\":[[1],2]}")?.depth(), 3);
     /// # Ok::<(), agent_core::Error>(())
@@ -105,7 +105,7 @@ impl RawJson {
     /// `InvalidInput` where it is not of that shape.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.get()).map_err(|source| {
-            let fault = Fault::from(source);
+            let fault = JsonFault::from(source);
             Error::invalid(format!("the payload is not of the expected shape: {fault}")).with_source(fault)
         })
     }
@@ -143,19 +143,19 @@ impl fmt::Debug for RawJson {
 /// What is wrong with a JSON text, and where, without a word of it: serde's own error quotes what it found, and
 /// payloads never appear in errors.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub struct JsonFault {
     what: serde_json::error::Category,
     line: usize,
     column: usize,
 }
 
-impl From<serde_json::Error> for Fault {
+impl From<serde_json::Error> for JsonFault {
     fn from(error: serde_json::Error) -> Self {
         Self { what: error.classify(), line: error.line(), column: error.column() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for JsonFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use serde_json::error::Category;
 
@@ -169,7 +169,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for JsonFault {}
 
 /// Whether a field has its type's default, and is left out.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -292,26 +292,38 @@ impl RawFields {
     }
 
     /// The size of the fields as JSON text; for limits.
-    pub(crate) fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         if self.is_empty() { "{}".len() } else { size_bytes(self) }
     }
 
     /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` for a value of another type.
+    pub fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
         let Some(raw) = self.remove(name) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|source| {
-            let fault = Fault::from(source);
+            let fault = JsonFault::from(source);
             Error::corrupt(format!("the field {name} is not of its type: {fault}")).with_source(fault)
         })
     }
 
     /// As [`take`](Self::take), for a field that must be there.
-    pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T> {
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` for a value of another type, and where it is missing.
+    pub fn need<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::corrupt(format!("the field {name} is missing")))
     }
 
     /// As [`take`](Self::take), with the type's default where it is missing.
-    pub(crate) fn or_default<T: DeserializeOwned + Default>(&mut self, name: &'static str) -> Result<T> {
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` for a value of another type.
+    pub fn or_default<T: DeserializeOwned + Default>(&mut self, name: &'static str) -> Result<T> {
         Ok(self.take(name)?.unwrap_or_default())
     }
 }
@@ -362,6 +374,36 @@ impl<'de> Deserialize<'de> for RawFields {
         }
         deserializer.deserialize_map(Fields)
     }
+}
+
+/// What every version of a document says of itself.
+#[derive(Deserialize)]
+struct Head {
+    format: u64,
+    kind: String,
+}
+
+/// The format of an exported document of this kind, which says both in its fields `format` and `kind`.
+///
+/// # Errors
+///
+/// `Corrupt` if the text is no such document; `Unsupported` for a format newer than `newest`, and for another kind.
+pub fn check_document(text: &str, kind: &str, newest: u64) -> Result<u64> {
+    let head: Head = serde_json::from_str(text).map_err(|source| {
+        Error::corrupt(format!("the document is no {kind} that was exported"))
+            .with_source(JsonFault::from(source))
+    })?;
+    if head.format > newest || head.kind != kind {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the document is a {:?} of format {}; this version reads a {kind:?} of format {newest}",
+                head.kind.chars().take(32).collect::<String>(),
+                head.format
+            ),
+        ));
+    }
+    Ok(head.format)
 }
 
 #[cfg(test)]

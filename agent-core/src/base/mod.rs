@@ -1,9 +1,11 @@
 //! What everything else is made of: ids, times, JSON, the state table, errors, the clock. Imports nothing of the rest.
 
-pub(crate) mod effects;
+pub mod clock;
 pub(crate) mod error;
 pub(crate) mod id;
-pub(crate) mod json;
-pub(crate) mod state;
+pub mod isolated;
+pub mod json;
+pub(crate) mod planted;
+pub mod state;
 pub(crate) mod text;
 pub(crate) mod timestamp;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Error of parsing the id of a workspace, session, commit, run, event, device or tenant, or a time. Converts into an
-/// [`Error`](crate::Error) of kind [`InvalidInput`](crate::ErrorKind::InvalidInput), with the same text.
+/// [`Error`](crate::base::error::Error) of kind [`InvalidInput`](crate::base::error::ErrorKind::InvalidInput), with the same text.
 ///
 /// ```
 /// use agent_core::{Error, ErrorKind, SessionId};
@@ -55,7 +55,11 @@ impl std::error::Error for ParseError {
 }
 
 /// Checks text from outside: 1 to `max` bytes and no control character.
-pub(crate) fn check_text(noun: &str, text: &str, max: usize) -> Result<(), ParseError> {
+///
+/// # Errors
+///
+/// A [`ParseError`] that names `noun` and what is wrong with it.
+pub fn check_text(noun: &str, text: &str, max: usize) -> Result<(), ParseError> {
     if text.is_empty() {
         return Err(ParseError::new(format!("{noun} is empty; give 1 to {max} bytes")));
     }
@@ -69,7 +73,7 @@ pub(crate) fn check_text(noun: &str, text: &str, max: usize) -> Result<(), Parse
 }
 
 /// Text from outside for an error message: escaped, and cut (at a character) where it is long.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     const MOST: usize = 60;
     let mut short: String = text.chars().take(MOST).collect();
     if short.len() < text.len() {

@@ -9,7 +9,7 @@ use crate::base::text::{ParseError, quoted, text_serde};
 
 /// A moment in UTC, in whole microseconds, between the years 0 and 9999.
 ///
-/// Times are data; they never order anything (a [`Seq`](crate::Seq) does). Prints and parses as RFC 3339.
+/// Times are data; they never order anything (a [`Seq`](crate::base::id::Seq) does). Prints and parses as RFC 3339.
 ///
 /// ```
 /// use agent_core::Timestamp;

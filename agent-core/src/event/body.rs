@@ -17,7 +17,7 @@ use crate::model::ledger::{Artifact, RunUsage};
 use crate::model::parts::Reported;
 use crate::model::wake::{Wake, WakeCancelled};
 
-/// An event's payload by its type. Fields that this version does not know stay in [`Event::data`](crate::Event::data).
+/// An event's payload by its type. Fields that this version does not know stay in [`Event::data`](crate::event::header::Event::data).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Body {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{CommitId, EventId, RunId, Seq};
-use crate::base::json::{Fault, RawFields, RawJson};
+use crate::base::json::{JsonFault, RawFields, RawJson};
 use crate::base::text::Text;
 use crate::base::timestamp::Timestamp;
 use crate::event::body::Body;
@@ -101,7 +101,7 @@ impl Event {
     /// `Corrupt` where it is not an event.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|source| {
-            let fault = Fault::from(source);
+            let fault = JsonFault::from(source);
             Error::corrupt(format!("the text is not an event: {fault}")).with_source(fault)
         })
     }

@@ -55,7 +55,7 @@ impl Actor {
     }
 
     /// This role, without a name.
-    pub(crate) const fn without_name(&self) -> Self {
+    pub const fn without_name(&self) -> Self {
         Self { role: self.role, name: None }
     }
 

@@ -93,7 +93,12 @@ impl RunUsage {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks the currency.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if it is empty, longer than 16 bytes, or holds control characters.
+    pub fn check(&self) -> Result<()> {
         self.cost.as_ref().map_or(Ok(()), |cost| Ok(check_text("currency", &cost.currency, 16)?))
     }
 }
@@ -113,7 +118,7 @@ pub struct UsageTotals {
 
 impl UsageTotals {
     /// Adds what a run used. Saturates: numbers in a log are data, and may be anything.
-    pub(crate) fn add(&mut self, usage: &RunUsage) {
+    pub fn add(&mut self, usage: &RunUsage) {
         self.usage = self.usage.plus(usage.usage);
         if let Some(cost) = &usage.cost {
             let sum = self.cost.entry(cost.currency.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Data that events and the record share.
+//! Data that events and records share.
 
 pub(crate) mod access;
 pub(crate) mod actor;
@@ -8,5 +8,26 @@ pub(crate) mod ledger;
 pub(crate) mod lineage;
 pub(crate) mod mounts;
 pub(crate) mod parts;
+pub(crate) mod pin;
 pub(crate) mod transition;
 pub(crate) mod wake;
+pub(crate) mod workspace;
+
+pub use access::Access;
+pub use actor::{Actor, Role};
+pub use attributes::{
+    Attributes, ExternalHandle, HANDLES_MAX, Keep, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
+    RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title,
+};
+pub use document::{DOCUMENT_MAX_BYTES, DOCUMENT_NAME_MAX_BYTES, DOCUMENTS_MAX, DocumentHead};
+pub use ledger::{Artifact, CURRENCIES_MAX, Cost, RunUsage, Usage, UsageTotals};
+pub use lineage::{Lineage, Segment};
+pub use mounts::{MOUNT_NAME_MAX_BYTES, MOUNTS_MAX, Mount, MountOrigin, MountSet, Mounts, MountsPatch};
+pub use parts::{
+    ActionId, ActionKind, CallId, Counts, Failure, Lease, OpenCall, OpenSpan, Origin, PendingAction,
+    RecentCommit, Reported, Request, SpanId, Status,
+};
+pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
+pub use transition::Transition;
+pub use wake::{Wake, WakeCancelled};
+pub use workspace::{Workspace, WorkspaceStatus};

@@ -264,8 +264,8 @@ pub struct PendingAction {
     /// What there is to choose from, where the answer is a choice: at most 16, of at most 256 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// When it is given up. An answer whose commit was [sealed](crate::Commit::at) at this time or later, by the clock of
-    /// whoever answers, is refused as [`Expired`](crate::ErrorKind::Expired).
+    /// When it is given up. An answer whose commit was [sealed](crate::commit::Commit::at) at this time or later, by the clock of
+    /// whoever answers, is refused as [`Expired`](crate::base::error::ErrorKind::Expired).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -301,7 +301,7 @@ impl PendingAction {
 
     /// A question that can be kept: of one with more than `most` bytes the beginning and the end, and how much is left
     /// out between them.
-    pub(crate) fn shortened(question: String, most: usize) -> String {
+    pub fn shortened(question: String, most: usize) -> String {
         // More than the mark has.
         const MARK: usize = 64;
         if question.len() <= most {

@@ -13,7 +13,8 @@ use crate::session::record::Session;
 /// twice. They stay in the history that both share.
 ///
 /// ```
-/// use agent_core::{Fork, Seq};
+/// use agent_core::Seq;
+/// use agent_core::session::Fork;
 ///
 /// let early = Fork::at(Seq::new(7));
 /// let with_work = Fork::new().with_open_inputs();

@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// For backends: returns the tombstone of a session whose record or log is damaged, for
-    /// [`SessionStore::delete_damaged`](crate::SessionStore::delete_damaged).
+    /// [`SessionStore::delete_damaged`](crate::store::session::SessionStore::delete_damaged).
     ///
     /// `known` is what its log folds into as far as it can be read, and `last` the last event of which anything can be
     /// read. The tombstone keeps ids, times, state and lineage.

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Revision, Seq, SessionId, WorkspaceId};
-use crate::base::json::{Fault, RawFields, is_default, size_bytes};
+use crate::base::json::{JsonFault, RawFields, is_default, size_bytes};
 use crate::base::state::{Reason, SessionState};
 use crate::base::timestamp::Timestamp;
 use crate::event::header::Event;
@@ -144,7 +144,7 @@ impl Session {
     ///
     /// What may run at once says [`Timestamp::UNIX_EPOCH`], and not when it came: a writer whose clock is a day ahead
     /// must not hold an input up for a day. An input of a failed run says when it may be tried again, a wake when it is
-    /// due. By this lists are made that are asked for what is [due](crate::SessionQuery::due).
+    /// due. By this lists are made that are asked for what is [due](crate::store::session::SessionQuery::due).
     pub fn due_at(&self) -> Option<Timestamp> {
         match self.status.state {
             SessionState::Queued => self.runs_from(),
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// For backends: what is left of the record of a deleted session when it is [purged](crate::SessionStore::purge).
+    /// For backends: what is left of the record of a deleted session when it is [purged](crate::store::session::SessionStore::purge).
     ///
     /// Keeps its id and workspace, its head and state, how it came to be and its lineage, its times, the ids of its last
     /// commits, and numbers: of messages, of events, of its newest lease. Nothing that a person, a model or a host wrote
@@ -272,7 +272,7 @@ impl Session {
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
-            let fault = Fault::from(source);
+            let fault = JsonFault::from(source);
             Error::corrupt(format!("the text is not a session record: {fault}")).with_source(fault)
         })?;
         Ok(Self {
@@ -421,7 +421,11 @@ impl Session {
 
 impl Session {
     /// Checks that a run's usage leaves the sums bounded.
-    pub(crate) fn check_usage(&self, usage: &RunUsage) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` for a cost in one currency more than are [kept](crate::model::CURRENCIES_MAX).
+    pub fn check_usage(&self, usage: &RunUsage) -> Result<()> {
         let Some(cost) = &usage.cost else { return Ok(()) };
         let known = &self.usage.cost;
         if known.contains_key(&cost.currency) || known.len() < CURRENCIES_MAX {

@@ -3,11 +3,21 @@
 use std::time::Duration;
 
 use crate::common::{Driver, call, json};
-use agent_core::session::EVENT_MAX_BYTES;
+use agent_core::clock::Effects;
+use agent_core::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{
+    Body, Compaction, DocumentWritten, EVENT_MAX_BYTES, EventType, Learning, LearningKind, NewEvent,
+    Operation, OperationNoted, OperationOutcome, SpanStarted,
+};
+use agent_core::json::RawJson;
+use agent_core::model::{
+    Access, ActionKind, Artifact, Attributes, Cost, ExternalHandle, Patch, PendingAction, Resource, RunUsage,
+    Title, Usage, Wake, Workspace,
+};
 use agent_core::session::OPEN_CALLS_MAX;
-use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, RunEnd};
-use agent_core::session::{Compaction, SpanStarted};
-use agent_core::*;
+use agent_core::state::Reason;
+use agent_core::store::Cursor;
+use agent_core::{ErrorKind, RunId, Seq, TenantId, Timestamp};
 
 /// What says it, the most bytes, and whether nothing at all is refused, too.
 type Bounded = (&'static str, Box<dyn Fn(String) -> NewEvent>, usize, bool);
@@ -83,7 +93,10 @@ fn texts() -> Vec<Bounded> {
             NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
         }),
         bounded("promoted to", 128, true, |text| {
-            NewEvent::of(&Body::SessionLearningPromoted(session::LearningPromoted::new(Seq::new(1), text)))
+            NewEvent::of(&Body::SessionLearningPromoted(agent_core::event::LearningPromoted::new(
+                Seq::new(1),
+                text,
+            )))
         }),
         bounded("document", 128, true, |text| {
             NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))
@@ -140,7 +153,7 @@ fn x05_a_session_is_created_within_the_same_bounds() {
     for (n, spoil) in spoilt.iter().enumerate() {
         let mut new = driver.new_session();
         spoil(&mut new.created.attributes);
-        let error = session::plan(None, &Commit::create(&driver.effects, new)).unwrap_err();
+        let error = agent_core::plan(None, &Commit::create(&driver.effects, new)).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{n}");
     }
 }
@@ -195,7 +208,7 @@ fn x05_commits_have_bounds() {
             true => driver.seal().trigger(Trigger::Replace(events)),
             false => driver.seal().events(events),
         };
-        match session::plan(driver.session.as_ref(), &commit) {
+        match agent_core::plan(driver.session.as_ref(), &commit) {
             Ok(_) => true,
             Err(error) => {
                 assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{error}");

@@ -2,8 +2,13 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use agent_core::session::{Plan, plan};
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::{CallId, Status};
+use agent_core::session::{NewSession, Session};
+use agent_core::{Plan, Result, Seq, SessionId, WorkspaceId, plan};
 
 /// Drives one session by plan alone, and keeps its log.
 #[derive(Debug)]

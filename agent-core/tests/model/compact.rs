@@ -1,7 +1,15 @@
 //! Up to where a summary may stand for the history, found through a store.
 
 use crate::common::{call, json};
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{NewEvent, ToolOutcome};
+use agent_core::model::Wake;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::{
+    ErrorKind, MemoryStore, Result, Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
+};
 
 /// A session in memory, and who writes to it.
 struct Site {

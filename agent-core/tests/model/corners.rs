@@ -1,10 +1,16 @@
 //! Corners of `plan` and the fold that other tests go by: what is refused, what stays, what is written and what is not.
 
 use crate::common::{Driver, call, json};
-use agent_core::session::{Plan, plan};
-use agent_core::session::{RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
-use agent_core::session::{SpanCompleted, SpanStarted};
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, RunEnd, Trigger};
+use agent_core::event::{
+    Body, Decision, EventType, NewEvent, SpanCompleted, SpanStarted, ToolConfirmation, ToolOutcome, ToolUse,
+};
+use agent_core::model::{ActionKind, Failure, Keep, Patch, PendingAction, Status, Title, Wake, Workspace};
+use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{EventPage, ReadEvents};
+use agent_core::{ErrorKind, Plan, Result, Seq, Timestamp, WorkspaceId, plan};
 
 fn end(driver: &mut Driver) {
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();

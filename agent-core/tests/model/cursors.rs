@@ -1,6 +1,9 @@
 //! Cursors that a client keeps: what they know their query by does not change with this library.
 
-use agent_core::*;
+use agent_core::model::{Actor, Role};
+use agent_core::state::SessionState;
+use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
+use agent_core::{SessionId, Timestamp, WorkspaceId};
 
 fn session(text: &str) -> SessionId {
     text.parse().unwrap()
@@ -49,7 +52,7 @@ fn fingerprints_of_queries_are_pinned() {
 /// what is set in another.
 #[test]
 fn fingerprints_tell_queries_apart_by_their_meaning() {
-    use SessionState::{Idle, Queued};
+    use agent_core::state::SessionState::{Idle, Queued};
     let of = |query: SessionQuery| query.fingerprint();
     let both = of(SessionQuery::new().states([Queued, Idle]));
     assert_eq!(both, of(SessionQuery::new().states([Idle, Queued, Idle])));

@@ -1,7 +1,13 @@
 //! The stored form of what a session holds beside its conversation, word for word: what other programs rely on.
 
 use crate::common::{Driver, json};
-use agent_core::*;
+use agent_core::Seq;
+use agent_core::event::{
+    Body, DocumentWritten, Event, Learning, LearningKind, Message, NewEvent, Operation, OperationNoted,
+    OperationOutcome,
+};
+use agent_core::model::{Access, Actor, Artifact, Cost, ExternalHandle, MountSet, Patch, RunUsage, Usage};
+use agent_core::session::Session;
 
 /// Compares with a golden file, and reads what stands there.
 fn check(driver: &Driver, events: &str, record: &str) {
@@ -44,7 +50,7 @@ fn n02_r22_o17_golden_sharing() {
     let learning = Learning::new(LearningKind::Lesson, "Test first.").with_key("k");
     let learning = learning.from_session(driver.id, Some(Seq::new(1)));
     driver.event(NewEvent::of(&Body::SessionLearningAdded(learning))).unwrap();
-    let promoted = agent_core::session::LearningPromoted::new(Seq::new(3), "memory");
+    let promoted = agent_core::event::LearningPromoted::new(Seq::new(3), "memory");
     driver.event(NewEvent::of(&Body::SessionLearningPromoted(promoted))).unwrap();
     check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
 }

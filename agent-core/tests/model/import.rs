@@ -1,12 +1,14 @@
 //! History that was written elsewhere: put in place of what is visible, and restored commit by commit.
 
 use crate::common::{Driver, call, json};
-use agent_core::session::EVENT_MAX_BYTES;
+use agent_core::clock::Effects;
+use agent_core::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, Commit, Expect, RunEnd, Trigger};
+use agent_core::event::{Body, EVENT_MAX_BYTES, Event, EventType, NewEvent, SpanStarted};
+use agent_core::json::{RawFields, RawJson};
+use agent_core::model::{Patch, Wake};
 use agent_core::session::OPEN_CALLS_MAX;
-use agent_core::session::RunEnd;
-use agent_core::session::SpanStarted;
-use agent_core::session::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS};
-use agent_core::*;
+use agent_core::state::{Reason, SessionState};
+use agent_core::{ErrorKind, Seq};
 
 fn messages() -> Vec<NewEvent> {
     ["one", "two", "three"]
@@ -75,30 +77,6 @@ fn a28_a_history_is_not_replaced_under_a_run() {
     let refused = driver.trigger(Trigger::Replace(many)).unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::LimitExceeded);
     driver.trigger(Trigger::Replace(vec![NewEvent::agent_message(""); 1023])).unwrap();
-}
-
-/// A28, A29: a model is given the messages in their order, and a stale writer is told so, through a store.
-#[cfg(feature = "runtime")]
-#[tokio::test]
-async fn a28_a_model_is_given_the_replaced_history_in_order() {
-    use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage};
-    let (store, effects) = (MemoryStore::default(), Effects::default());
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-    let head = store
-        .append(&effects, session.id, session.head, vec![NewEvent::user_message("old")])
-        .await
-        .unwrap()
-        .last;
-    let replaced = store.replace(&effects, session.id, head, messages()).await.unwrap().session;
-    let context = ModelContext::read(&store, &replaced, ContextLimits::default()).await.unwrap();
-    let expected: Vec<_> = ["one", "two", "three"]
-        .into_iter()
-        .flat_map(|text| [ModelMessage::User(text.to_owned()), ModelMessage::agent(text.to_uppercase())])
-        .collect();
-    assert_eq!(context.messages(), expected);
-    let stale = store.replace(&effects, session.id, head, messages()).await.unwrap_err();
-    assert_eq!(*stale.kind(), ErrorKind::Conflict { head: Some(replaced.head) });
 }
 
 /// A log of many kinds of commits.
@@ -221,7 +199,7 @@ fn f03_x05_the_largest_commit_can_be_restored() {
             event
         };
         let commit = Commit::restore(source.id, datas.iter().enumerate().map(event).collect()).unwrap();
-        session::plan(Some(source.now()), &commit).map(drop).map_err(|error| error.kind().clone())
+        agent_core::plan(Some(source.now()), &commit).map(drop).map_err(|error| error.kind().clone())
     };
     let (room, plain) = (2 * OPEN_CALLS_MAX + 2, RawFields::default());
     let many = |more| restored(&vec![one.data.clone(); COMMIT_MAX_EVENTS + room + more], &plain);

@@ -1,10 +1,14 @@
 //! What is too large is refused before it is written; what is read may hold any number.
 
 use crate::common::{Driver, call, json};
-use agent_core::session::EVENT_MAX_BYTES;
-use agent_core::session::commit::RunEnd;
-use agent_core::session::{RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES};
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, RunEnd, Trigger};
+use agent_core::event::{EVENT_MAX_BYTES, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::{Access, ExternalHandle, Failure, Patch, Resource, Wake};
+use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session};
+use agent_core::state::Reason;
+use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
 
 async fn session(store: &MemoryStore, effects: &Effects) -> Session {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
@@ -131,7 +135,7 @@ fn x05_whatever_fills_the_record_it_stays_within_its_limit() {
         }
         fill(&mut driver, change);
     }
-    for _ in 0..session::record::RECENT_COMMITS {
+    for _ in 0..agent_core::session::RECENT_COMMITS {
         driver.event(NewEvent::user_message("x")).unwrap();
     }
     driver.trigger(Trigger::Fail(Failure::new(Reason::SystemError, "\u{1}".repeat(4000)))).unwrap();

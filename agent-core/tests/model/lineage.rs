@@ -1,9 +1,23 @@
 //! Forks and children over a store: what a session's history is, however many logs it lies in.
 
+use agent_core::SessionStoreExt;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use agent_core::session::RECORD_MAX_BYTES;
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, LeaseRequest, Trigger};
+use agent_core::event::{Body, Event, NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{
+    Access, Actor, Lineage, Mount, MountOrigin, MountSet, Patch, Resource, Role, Workspace,
+};
+use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, Session, SessionSummary};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{
+    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery, WorkspaceQuery,
+};
+use agent_core::{
+    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, WorkspaceId, async_trait,
+};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 
@@ -442,7 +456,7 @@ impl SessionStore for Meanwhile {
         self.inner.check().await
     }
 
-    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
         self.inner.rebuild().await
     }
 
@@ -514,7 +528,7 @@ fn a05_the_last_page_of_workspaces_is_said_to_be_the_last() {
 /// N02: what is mounted is found by its name.
 #[test]
 fn n02_mounts_are_found_by_their_names() {
-    let mut mounts = session::Mounts::default();
+    let mut mounts = agent_core::model::Mounts::default();
     let none = MountSet::default();
     assert!(none.is_empty() && none.get("a").is_none());
     mounts.pinned.extend([("a".to_owned(), Access::Read), ("b".to_owned(), Access::Write)]);

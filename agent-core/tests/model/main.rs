@@ -6,21 +6,13 @@
 mod bounds;
 mod common;
 mod compact;
-mod configuration;
-#[cfg(feature = "runtime")]
-mod context;
 mod corners;
 mod cursors;
-mod decoders;
-mod forged;
 mod golden;
 mod import;
 mod limits;
 mod lineage;
-mod manifest;
 mod plan;
-mod registry;
 mod settle;
 mod state_machine;
-mod transcript;
 mod wakes;

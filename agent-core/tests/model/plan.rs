@@ -1,9 +1,15 @@
 //! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
 
 use crate::common::{Driver, call, fold, json};
-use agent_core::session::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, WAKES_MAX};
-use agent_core::session::{Plan, plan};
-use agent_core::*;
+use agent_core::commit::{Commit, Expect, RunEnd, Trigger};
+use agent_core::event::{Body, Event, EventType, NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{
+    Access, ActionKind, Failure, Patch, PendingAction, Resource, SpanId, Status, Title, Wake,
+};
+use agent_core::session::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, Session, WAKES_MAX};
+use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::{Epoch, ErrorKind, Plan, Seq, Timestamp, plan};
 use proptest::prelude::*;
 
 /// A22: a chat turn is two commits of one event each, and the record says what happened.
@@ -217,7 +223,7 @@ fn o22_whatever_ends_a_run_closes_its_calls_and_spans() {
         let span = |text: &str| text.parse::<SpanId>().unwrap();
         let work = driver
             .seal_fenced()
-            .event(NewEvent::of(&Body::SpanStarted(session::SpanStarted::new(span("s1"), "tool"))))
+            .event(NewEvent::of(&Body::SpanStarted(agent_core::event::SpanStarted::new(span("s1"), "tool"))))
             .event(NewEvent::tool_use(call("c1"), "sleep", json("{}")))
             .event(NewEvent::tool_use(call("c2"), "sleep", json("{}")))
             .event(NewEvent::tool_result(call("c1"), ToolOutcome::Ok, json("1")));
@@ -377,7 +383,7 @@ fn x05_malformed_commits() {
     let mut driver = Driver::created();
     let empty = driver.seal();
     assert_eq!(*driver.commit(empty).unwrap_err().kind(), ErrorKind::InvalidInput);
-    let huge = json(&format!("{{\"text\":\"{}\"}}", "x".repeat(session::EVENT_MAX_BYTES)));
+    let huge = json(&format!("{{\"text\":\"{}\"}}", "x".repeat(agent_core::event::EVENT_MAX_BYTES)));
     let error = driver.event(NewEvent::new(EventType::USER_MESSAGE, huge)).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     for (kind, data) in [
@@ -451,7 +457,7 @@ fn o03_n16_unknown_things_are_kept_byte_for_byte() {
 fn r04_an_old_log_folds_the_same_under_a_changed_table() {
     let mut driver = Driver::created();
     driver.trigger(Trigger::Terminate(Reason::UserEnded)).unwrap();
-    assert_eq!(session::target(SessionState::Terminated, TriggerKind::Resume), None);
+    assert_eq!(agent_core::state::target(SessionState::Terminated, TriggerKind::Resume), None);
     let mut event = driver.log.last().unwrap().clone();
     event.seq = event.seq.next();
     event.transition =

@@ -4,7 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::NewEvent;
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::{
+    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, TenantId,
+    Tenants, Timestamp, WorkspaceId, WriteOutcome, async_trait,
+};
 
 /// A store that answers commits as it is told to, and then in earnest.
 #[derive(Debug)]
@@ -113,7 +121,7 @@ async fn a_store_need_not_derive_anything() {
     let store = Scripted { inner: MemoryStore::new(), answers: Mutex::default(), calls: Mutex::default() };
     assert_eq!(
         (store.rebuild().await.unwrap(), store.check().await.unwrap()),
-        (agent_core::session::Rebuilt::default(), Vec::new())
+        (agent_core::store::Rebuilt::default(), Vec::new())
     );
 }
 

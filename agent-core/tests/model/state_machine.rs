@@ -2,8 +2,14 @@
 //! whose states it takes in.
 
 use crate::common::{Driver, call, json};
-use agent_core::session::target;
-use agent_core::*;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, RunEnd, Trigger};
+use agent_core::event::{
+    Body, Decision, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+};
+use agent_core::model::{ActionKind, Failure, PendingAction, Status, Wake};
+use agent_core::state::{Reason, SessionState, TriggerKind, target};
+use agent_core::{Epoch, ErrorKind, WriteOutcome};
 
 /// One letter a state.
 fn letter(state: SessionState) -> char {
@@ -230,7 +236,7 @@ type Drive = fn() -> Driver;
 
 /// Each seed's conditions: its name for it, how a session gets there, and the status that it then has.
 const SEEDS: &[(&str, &str, Drive, SessionState, Reason)] = {
-    use {Reason as R, SessionState as S};
+    use agent_core::state::{Reason as R, SessionState as S};
     &[
         ("raworc", "init", || in_state(S::Initializing), S::Initializing, R::Fresh),
         ("raworc", "idle", after_turn, S::Idle, R::EndTurn),
@@ -384,7 +390,7 @@ fn resolved() -> Driver {
 fn cancelled() -> Driver {
     let mut driver = in_state(SessionState::Running);
     driver.event(NewEvent::interrupt()).unwrap();
-    assert_eq!(driver.now().requested, Some(agent_core::session::Request::Cancel));
+    assert_eq!(driver.now().requested, Some(agent_core::model::Request::Cancel));
     driver.run_trigger(Trigger::EndRun(RunEnd::Interrupted)).unwrap();
     driver
 }

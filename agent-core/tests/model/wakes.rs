@@ -1,7 +1,11 @@
 //! Wakes as `plan` decides on them: which a run is for, what is done with when it ends, and what is tried again when.
 
 use crate::common::Driver;
-use agent_core::*;
+use agent_core::commit::{Committed, RunEnd, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{Failure, Status, Wake};
+use agent_core::state::{Reason, SessionState};
+use agent_core::{Result, Timestamp};
 
 fn at(minutes: i64) -> Timestamp {
     "2026-02-15T10:30:00Z".parse::<Timestamp>().unwrap().plus_micros(minutes * 60_000_000)

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_core::{
-    Body, Commit, ContentHash, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents,
-    Reason, RunEnd, Seq, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
-};
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{ContentHash, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{ErrorKind, Seq, Storage};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
@@ -157,7 +159,7 @@ async fn a28_a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) 
     let session = stage.new_session(&storage).await?;
     let before = stage.fill(&storage, &session, 5).await?;
     let now = stage.say(&storage, &before, "newer").await?.session;
-    let replace = |from: &agent_core::Session| {
+    let replace = |from: &agent_core::session::Session| {
         let new = (0..3).map(|n| NewEvent::agent_message(format!("new {n}")));
         stage.seal(from).expect(Expect::Is(from.head)).event(NewEvent::history_cleared()).events(new)
     };
@@ -177,8 +179,8 @@ async fn x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage:
     let session = stage.say(&storage, &session, "before").await?.session;
     let events = own_events(&storage, session.id, 100).await?;
     let many = || (0..20).map(|n| NewEvent::user_message(format!("message {n}")));
-    let call = NewEvent::tool_use("c".parse()?, "ls", agent_core::RawJson::empty_object());
-    let bad = NewEvent::new("user.message".parse()?, agent_core::RawJson::parse("{\"no\":\"text\"}")?);
+    let call = NewEvent::tool_use("c".parse()?, "ls", agent_core::json::RawJson::empty_object());
+    let bad = NewEvent::new("user.message".parse()?, agent_core::json::RawJson::parse("{\"no\":\"text\"}")?);
     let commits = [
         stage.seal(&session).events(many()).trigger(Trigger::Resume),
         stage.seal(&session).events(many()).event(bad),
@@ -242,7 +244,7 @@ async fn r07_an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> 
     same("what waits", &(idle.pending, idle.handled), &(0, running.last_input))?;
     let last = own_events(&storage, session.id, 10).await?.pop();
     let body = last.map(|event| event.body()).transpose()?;
-    same("the last event", &body, &Some(Body::AgentMessage(agent_core::Message::new("hello"))))
+    same("the last event", &body, &Some(Body::AgentMessage(agent_core::event::Message::new("hello"))))
 }
 
 /// X02: once a commit is acknowledged, the list shows what it did, as the log does.
@@ -252,7 +254,7 @@ async fn x02_the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     for n in 0..stage.settings.rounds {
         session = stage.say(&handles[0], &session, &format!("message {n}")).await?.session;
         let page = handles[1].sessions.list(SessionQuery::new()).await?;
-        let expected = agent_core::SessionSummary::from(&session);
+        let expected = agent_core::session::SessionSummary::from(&session);
         same("the session in the list", &page.items, &vec![expected])?;
     }
     Ok(())

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::{
-    Binding, BindingQuery, DeviceId, Error, ErrorKind, Expect, Storage, WorkspaceId, WorkspaceQuery,
-};
+use agent_core::commit::Expect;
+use agent_core::store::{Binding, BindingQuery, WorkspaceQuery};
+use agent_core::{DeviceId, Error, ErrorKind, Storage, WorkspaceId};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -302,7 +302,7 @@ async fn x05_cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
         stage.new_session(&storage).await?;
     }
     let bindings = storage.bindings.list(BindingQuery::new().limit(1)).await?.next;
-    let sessions = storage.sessions.list(agent_core::SessionQuery::new().limit(1)).await?.next;
+    let sessions = storage.sessions.list(agent_core::store::SessionQuery::new().limit(1)).await?.next;
     let workspaces = storage.workspaces.list(WorkspaceQuery::new().limit(1)).await?.next;
     for cursor in [&bindings, &sessions, &workspaces] {
         holds_for("a list of three leads on after one", cursor, cursor.is_some())?;
@@ -311,15 +311,15 @@ async fn x05_cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
     refused!("another query", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
     let other = BindingQuery::new().cursor(sessions.clone());
     refused!("a cursor of sessions", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
-    let other = agent_core::SessionQuery::new().label("a", "b").cursor(sessions);
+    let other = agent_core::store::SessionQuery::new().label("a", "b").cursor(sessions);
     refused!("another filter", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
-    let other = agent_core::SessionQuery::new().cursor(workspaces.clone());
+    let other = agent_core::store::SessionQuery::new().cursor(workspaces.clone());
     refused!("a cursor of workspaces", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
     let other = WorkspaceQuery::new().with_deleting().cursor(workspaces);
     refused!("another filter", storage.workspaces.list(other).await, ErrorKind::InvalidInput)?;
     for text in ["c1.", "c1.0000000000000000.", "c1.zz.", "c1.0123456789abcdef.not a key"] {
         let cursor = Some(text.parse()?);
-        let sessions = agent_core::SessionQuery::new().cursor(cursor.clone());
+        let sessions = agent_core::store::SessionQuery::new().cursor(cursor.clone());
         refused!("a made-up cursor", storage.sessions.list(sessions).await, ErrorKind::InvalidInput)?;
         let bindings = BindingQuery::new().cursor(cursor.clone());
         refused!("a made-up cursor", storage.bindings.list(bindings).await, ErrorKind::InvalidInput)?;

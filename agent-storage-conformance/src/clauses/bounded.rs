@@ -1,9 +1,10 @@
 //! Contract 8, as far as answers show it: a read gives what was asked for and no more; waiting ends when there is
 //! something.
 
-use agent_core::{
-    Body, ErrorKind, Event, EventType, NewEvent, RawJson, ReadEvents, Seq, SessionStoreExt, Storage,
-};
+use agent_core::event::{Body, Event, EventType, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::store::ReadEvents;
+use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage};
 use futures::StreamExt;
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -87,7 +88,7 @@ async fn r15_events_are_filtered_by_type(stage: &Stage) -> Checked {
     let events = (0..30).map(|n| match n % 3 {
         0 => NewEvent::user_message(n.to_string()),
         1 => NewEvent::agent_message(n.to_string()),
-        _ => NewEvent::of(&Body::AgentThinking(agent_core::Message::new("hm"))),
+        _ => NewEvent::of(&Body::AgentThinking(agent_core::event::Message::new("hm"))),
     });
     storage.sessions.commit(stage.seal(&session).events(events)).await?;
     let all = own_events(&storage, session.id, 100).await?;
@@ -166,11 +167,11 @@ async fn a39_r15_messages_are_counted_without_reading_them(stage: &Stage) -> Che
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "one").await?;
-    let call: agent_core::CallId = "c".parse()?;
+    let call: agent_core::model::CallId = "c".parse()?;
     let commit = stage
         .seal_run(&running, run)
         .event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))
-        .event(NewEvent::tool_result(call, agent_core::ToolOutcome::Ok, RawJson::empty_object()))
+        .event(NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object()))
         .event(NewEvent::agent_message("two"))
         .event(NewEvent::agent_message("three"))
         .event(NewEvent::system_prompt("four"));
@@ -181,7 +182,7 @@ async fn a39_r15_messages_are_counted_without_reading_them(stage: &Stage) -> Che
     let seen = (counts.user, counts.agent, counts.system, counts.tool_calls, counts.runs, counts.messages());
     same("the counts", &seen, &(1, 2, 1, 1, 1, 4))?;
     same("when it was last active", &record.last_active_at, &now.last_active_at)?;
-    let list = storage.sessions.list(agent_core::SessionQuery::new()).await?;
+    let list = storage.sessions.list(agent_core::store::SessionQuery::new()).await?;
     same("the counts in the list", &list.items.first().map(|item| item.counts), &Some(counts))
 }
 

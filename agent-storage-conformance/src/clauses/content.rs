@@ -1,16 +1,19 @@
 //! What is stored comes back byte for byte: any text, any number, any type, any field; in the order of the sequence,
 //! whatever the clock says.
 
-use agent_core::session::{
-    Interrupt, Learning, LearningKind, LearningPromoted, Operation, OperationNoted, SpanCompleted,
-    SpanStarted,
+use agent_core::commit::{Commit, LeaseRequest, Trigger};
+use agent_core::event::{
+    Body, Decision, DocumentWritten, Event, EventType, Interrupt, Learning, LearningKind, LearningPromoted,
+    Message, NewEvent, Operation, OperationNoted, SpanCompleted, SpanStarted, SystemMessage,
+    ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
-use agent_core::{
-    Access, ActionId, Actor, Artifact, Body, Commit, Cost, Decision, DocumentWritten, ErrorKind, Event,
-    EventType, LeaseRequest, Message, NewEvent, NewSession, Patch, RawJson, ReadEvents, Resource, Role,
-    RunUsage, SessionId, Storage, SystemMessage, Timestamp, Title, ToolConfirmation, ToolOutcome, ToolResult,
-    ToolUse, Trigger, Usage, Wake,
+use agent_core::json::RawJson;
+use agent_core::model::{
+    Access, ActionId, Actor, Artifact, Cost, Patch, Resource, Role, RunUsage, Title, Usage, Wake,
 };
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{ErrorKind, SessionId, Storage, Timestamp};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -228,8 +231,10 @@ async fn o03_n16_unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
 async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let (call, span) = ("call 1".parse::<agent_core::CallId>()?, "span 1".parse::<agent_core::SpanId>()?);
-    let (custom_call, action) = ("call 2".parse::<agent_core::CallId>()?, "call 2".parse::<ActionId>()?);
+    let (call, span) =
+        ("call 1".parse::<agent_core::model::CallId>()?, "span 1".parse::<agent_core::model::SpanId>()?);
+    let (custom_call, action) =
+        ("call 2".parse::<agent_core::model::CallId>()?, "call 2".parse::<ActionId>()?);
     let run = stage.effects.new_run_id();
     let input = RawJson::parse("{\"path\":\"/tmp\"}")?;
     let mut said = vec![
@@ -251,11 +256,12 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
         Body::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Ok)),
         Body::AgentCustomToolUse(ToolUse::new(custom_call.clone(), "ask", input)),
     ];
-    let question = agent_core::PendingAction::new(action, agent_core::ActionKind::ToolResult, "");
+    let question =
+        agent_core::model::PendingAction::new(action, agent_core::model::ActionKind::ToolResult, "");
     let commit = stage
         .seal_run(&running, run)
         .events(work.iter().map(NewEvent::of))
-        .trigger(Trigger::EndRun(agent_core::RunEnd::Await(question)));
+        .trigger(Trigger::EndRun(agent_core::commit::RunEnd::Await(question)));
     let waiting = storage.sessions.commit(commit).await?.session;
     said.extend(work);
     let rest = vec![
@@ -271,12 +277,12 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
         Body::SessionLearningPromoted(LearningPromoted::new(session.head, "memory")),
         Body::SessionOperationNoted(OperationNoted::new(Operation::PurgeSession).session(session.id)),
         Body::SessionDocumentWritten(DocumentWritten::after(None, "note", Some("x\u{0}\r\n".to_owned()))),
-        Body::SessionChildCreated(agent_core::session::ChildCreated::new(session.id)),
+        Body::SessionChildCreated(agent_core::event::ChildCreated::new(session.id)),
         Body::SessionChildIdle(
-            agent_core::session::ChildIdle::new(session.id, session.status).with_result("ok"),
+            agent_core::event::ChildIdle::new(session.id, session.status).with_result("ok"),
         ),
-        Body::SessionStatusIdle(agent_core::session::Note::new("rest")),
-        Body::SessionHistoryCleared(agent_core::session::Note::default()),
+        Body::SessionStatusIdle(agent_core::event::Note::new("rest")),
+        Body::SessionHistoryCleared(agent_core::event::Note::default()),
     ];
     let end =
         storage.sessions.commit(stage.seal(&waiting).events(rest.iter().map(NewEvent::of))).await?.session;
@@ -303,7 +309,7 @@ async fn a40_nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
     let end = stage
         .seal_run(&running, run)
         .event(NewEvent::agent_message("hello"))
-        .trigger(Trigger::EndRun(agent_core::RunEnd::Completed(agent_core::Reason::EndTurn)));
+        .trigger(Trigger::EndRun(agent_core::commit::RunEnd::Completed(agent_core::state::Reason::EndTurn)));
     storage.sessions.commit(end).await?;
     let stored = own_events(&storage, session.id, 10).await?;
     let said: Vec<_> = stored.iter().skip(1).map(|event| (event.kind.as_str(), event.data.get())).collect();
@@ -437,7 +443,7 @@ async fn n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept(stage: &Stage) ->
     for id in [created.id, plain.id] {
         same("what the record says", &storage.sessions.load(id).await?.attributes, &expected)?;
     }
-    let query = agent_core::SessionQuery::new().label("user", "alice").label("module", "'; --");
+    let query = agent_core::store::SessionQuery::new().label("user", "alice").label("module", "'; --");
     let page = storage.sessions.list(query).await?;
     same("the sessions with two labels", &page.items.len(), &2)?;
     for item in page.items {
@@ -526,16 +532,16 @@ async fn r03_a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
     let commit = Commit::create(&stage.effects, new.clone()).actor(creator.clone());
     let created = storage.sessions.commit(commit.clone()).await?.session;
     let (running, run) = stage.begin_run(&storage, &created, "hi").await?;
-    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(agent_core::RunEnd::Interrupted));
+    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(agent_core::commit::RunEnd::Interrupted));
     let idle = storage.sessions.commit(end).await?.session;
-    let over = stage.seal(&idle).trigger(Trigger::Terminate(agent_core::Reason::UserEnded));
+    let over = stage.seal(&idle).trigger(Trigger::Terminate(agent_core::state::Reason::UserEnded));
     let at = over.at;
     storage.sessions.commit(over).await?;
     storage = stage.reopen(storage).await?;
     let now = storage.sessions.load(new.id).await?;
     same("its workspace", &now.workspace, &new.created.workspace)?;
     same("its creator", &now.creator, &creator)?;
-    same("its origin", &(now.origin, now.depth), &(agent_core::Origin::New, 0))?;
+    same("its origin", &(now.origin, now.depth), &(agent_core::model::Origin::New, 0))?;
     same("when it was created", &now.created_at, &commit.at)?;
     same("when it first ran", &now.started_at, &running.lease.map(|lease| lease.since))?;
     same("when it ended", &now.ended_at, &Some(at))?;

@@ -1,9 +1,12 @@
 //! What is due: found across sessions by the time at which each wants somebody to come.
 
-use agent_core::{
-    ActionKind, Commit, Failure as RunFailure, NewEvent, NewSession, Patch, PendingAction, Reason, RunEnd,
-    Session, SessionId, SessionQuery, SessionStoreExt, SessionSummary, Storage, Timestamp, Trigger, Wake,
-};
+use agent_core::commit::{Commit, RunEnd, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{ActionKind, Failure as RunFailure, Patch, PendingAction, Wake};
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::SessionQuery;
+use agent_core::{SessionId, SessionStoreExt, Storage, Timestamp};
 
 use crate::failure::{Checked, same};
 use crate::registry::{Clause, Needs, table};
@@ -193,7 +196,7 @@ async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
         new().workspace(workspaces[0]),
         new().label("project", "red"),
         new().label("project", "blue").workspace(workspaces[1]),
-        new().states([agent_core::SessionState::RequiresAction]),
+        new().states([agent_core::state::SessionState::RequiresAction]),
     ] {
         let query = query.due(minutes(98));
         let expected: Vec<_> = made.iter().filter(|session| query.wants(session)).cloned().collect();

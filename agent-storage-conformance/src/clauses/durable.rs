@@ -6,11 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{
-    ActionId, ActionKind, Body, Commit, Decision, DeviceId, ErrorKind, Event, Expect, LeaseRequest, NewEvent,
-    NewSession, Patch, PendingAction, RawJson, ReadEvents, Reason, RunEnd, Scope, Seq, Session, SessionId,
-    SessionQuery, SessionState, Storage, ToolConfirmation, ToolOutcome, Trigger, Wake, WorkspaceQuery,
-};
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, Decision, Event, NewEvent, ToolConfirmation, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{ActionId, ActionKind, Patch, PendingAction, Wake};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{ReadEvents, Scope, SessionQuery, WorkspaceQuery};
+use agent_core::{DeviceId, ErrorKind, Seq, SessionId, Storage};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
@@ -45,12 +48,12 @@ async fn look(storage: &Storage, session: &Session) -> Checked<(Session, Vec<Eve
 async fn x08_r09_every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
-    let call: agent_core::CallId = "call 1".parse()?;
+    let call: agent_core::model::CallId = "call 1".parse()?;
     let action: ActionId = "question 1".parse()?;
     let run = stage.effects.new_run_id();
     let begin = move || Trigger::BeginRun(LeaseRequest::new("holder", run));
     let end = |end| Trigger::EndRun(end);
-    let failure = agent_core::Failure::new(Reason::RunError, "the model is away");
+    let failure = agent_core::model::Failure::new(Reason::RunError, "the model is away");
     let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
     let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
     type Write = Box<dyn FnOnce(Commit) -> Commit + Send>;

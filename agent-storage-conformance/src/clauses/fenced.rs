@@ -1,10 +1,12 @@
 //! Contract 5: a run's writes succeed only while a lease of its epoch is live, however late they arrive; inputs need
 //! no lease, and readers are never blocked.
 
-use agent_core::{
-    Body, Epoch, ErrorKind, LeaseRequest, NewEvent, ReadEvents, Reason, RunEnd, Seq, Session, SessionState,
-    Storage, Trigger, WriteOutcome,
-};
+use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::ReadEvents;
+use agent_core::{Epoch, ErrorKind, Seq, Storage, WriteOutcome};
 
 use crate::failure::{Checked, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -27,7 +29,12 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Checks that a fenced write is refused, with the newest epoch, and changes nothing.
-async fn is_fenced(storage: &Storage, what: &str, commit: agent_core::Commit, newest: Epoch) -> Checked {
+async fn is_fenced(
+    storage: &Storage,
+    what: &str,
+    commit: agent_core::commit::Commit,
+    newest: Epoch,
+) -> Checked {
     let before = storage.sessions.load(commit.session).await?;
     let result = storage.sessions.commit(commit).await;
     let error = refused!(what, result, ErrorKind::Fenced { epoch } if *epoch == newest)?;
@@ -36,7 +43,7 @@ async fn is_fenced(storage: &Storage, what: &str, commit: agent_core::Commit, ne
 }
 
 fn ends() -> [(&'static str, RunEnd); 4] {
-    let failure = agent_core::Failure::new(Reason::RunError, "the model gave up");
+    let failure = agent_core::model::Failure::new(Reason::RunError, "the model gave up");
     [
         ("completed", RunEnd::Completed(Reason::EndTurn)),
         ("interrupted", RunEnd::Interrupted),
@@ -216,8 +223,8 @@ async fn a42_only_the_run_writes_as_the_agent(stage: &Stage) -> Checked {
     let (running, _) = stage.begin_run(&storage, &session, "work").await?;
     for event in [
         NewEvent::agent_message("not from the run"),
-        NewEvent::tool_use("call".parse()?, "rm", agent_core::RawJson::empty_object()),
-        NewEvent::of(&Body::AgentThinking(agent_core::Message::new("hm"))),
+        NewEvent::tool_use("call".parse()?, "rm", agent_core::json::RawJson::empty_object()),
+        NewEvent::of(&Body::AgentThinking(agent_core::event::Message::new("hm"))),
     ] {
         let result = storage.sessions.commit(stage.seal(&running).event(event)).await;
         refused!("an agent's event without the lease", result, ErrorKind::Busy { .. })?;
@@ -234,7 +241,7 @@ async fn a42_r10_inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
         let done = stage.say(&handles[1], &session, &format!("meanwhile {n}")).await?;
         same("the state", &done.session.status.state, &SessionState::Running)?;
         same("the record, on a third handle", &handles[2].sessions.load(session.id).await?, &done.session)?;
-        let page = handles[2].sessions.read(session.id, agent_core::ReadEvents::last(1)).await?;
+        let page = handles[2].sessions.read(session.id, agent_core::store::ReadEvents::last(1)).await?;
         same("the last event", &page.events.first().map(|event| event.seq), &Some(done.last))?;
         session = done.session;
     }
@@ -246,7 +253,7 @@ async fn a42_r10_inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
 /// O12: whoever ends a session by force (suspend, fail, terminate, delete) fences its run off in the same commit.
 async fn o12_a_forced_end_fences_the_run(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
-    let failure = agent_core::Failure::new(Reason::SystemError, "the disk is gone");
+    let failure = agent_core::model::Failure::new(Reason::SystemError, "the disk is gone");
     for trigger in [
         Trigger::ForceSuspend(Reason::UserPaused),
         Trigger::Fail(failure),
@@ -306,8 +313,8 @@ async fn o12_r05_one_prepares_at_a_time(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let new = stage.session(&storage).await?;
     let (first, second) = (stage.effects.new_run_id(), stage.effects.new_run_id());
-    let create = agent_core::Commit::seal(&stage.effects, new.id, Seq::ZERO)
-        .expect(agent_core::Expect::Absent)
+    let create = agent_core::commit::Commit::seal(&stage.effects, new.id, Seq::ZERO)
+        .expect(agent_core::commit::Expect::Absent)
         .trigger(Trigger::Create(Box::new(new)))
         .trigger(Trigger::Prepare(LeaseRequest::new("first", first)));
     let preparing = storage.sessions.commit(create).await?.session;

@@ -3,11 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use agent_core::session::ChildCreated;
-use agent_core::{
-    Body, Commit, ErrorKind, Event, NewEvent, NewSession, Origin, Patch, Purge, RawJson, ReadEvents, Reason,
-    Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, SessionSummary, Storage, Trigger,
-};
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::{Body, ChildCreated, Event, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::{Origin, Patch};
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
 use futures::TryStreamExt;
 
 use crate::failure::{Checked, Failure, holds_for, refused, same, shown};
@@ -141,7 +144,8 @@ async fn r16_a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Che
         let shared = history(&storage, fork.id, 4, false).await?;
         same(format_args!("the history of a fork at {at}"), &shared[..at as usize], &all[..at as usize])?;
         same("and its own first event", &(shared.len() as u64), &(at + 1))?;
-        let messages = all[..at as usize].iter().filter(|e| e.kind == agent_core::EventType::USER_MESSAGE);
+        let messages =
+            all[..at as usize].iter().filter(|e| e.kind == agent_core::event::EventType::USER_MESSAGE);
         same("the messages counted", &fork.counts.user, &(messages.count() as u64))?;
         same("its parent", &fork.origin.parent(), &Some(middle.id))?;
     }
@@ -157,7 +161,7 @@ async fn r16_a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Che
 async fn r16_no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let call: agent_core::CallId = "call 1".parse()?;
+    let call: agent_core::model::CallId = "call 1".parse()?;
     let commit = stage.seal(&session).event(NewEvent::user_message("look")).event(NewEvent::tool_use(
         call.clone(),
         "ls",
@@ -170,7 +174,7 @@ async fn r16_no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked 
     let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
     same("where a fork without a point starts", &fork.lineage.base().next(), &at_call)?;
     same("open calls of the fork", &fork.open_calls, &vec![])?;
-    let result = NewEvent::tool_result(call, agent_core::ToolOutcome::Ok, RawJson::empty_object());
+    let result = NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object());
     let closed = storage.sessions.commit(stage.seal(&open).event(result)).await?.session;
     let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
     refused!("a fork between call and result", fork, ErrorKind::InvalidInput)?;
@@ -213,7 +217,7 @@ async fn r16_r17_a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked
         session = storage.sessions.fork(&stage.effects, session.id, None).await?;
         same("its depth", &session.depth, &(n + 1))?;
         let segments = session.lineage.segments.len();
-        holds_for("at most 32 segments", &segments, segments <= agent_core::Lineage::MAX_SEGMENTS)?;
+        holds_for("at most 32 segments", &segments, segments <= agent_core::model::Lineage::MAX_SEGMENTS)?;
     }
     let last = stage.say(&storage, &session, "the end").await?.session;
     storage = stage.reopen(storage).await?;
@@ -276,7 +280,8 @@ async fn r16_x03_forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checke
             let all = history(&handles[1], fork.id, 1000, false).await?;
             same("what it has in common with its parent", &all[..base], &parents[..base])?;
             same("its sequence", &seqs(&all), &to(fork.head.get()))?;
-            let messages = all.iter().filter(|e| e.kind == agent_core::EventType::USER_MESSAGE).count();
+            let messages =
+                all.iter().filter(|e| e.kind == agent_core::event::EventType::USER_MESSAGE).count();
             same("its counted messages", &fork.counts.user, &(messages as u64))?;
         }
     }
@@ -546,7 +551,7 @@ async fn o16_sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
         sessions.push(stage.create(&storage, new).await?);
     }
     let (running, _) = stage.begin_run(&storage, &sessions[0], "work").await?;
-    let wake = agent_core::Wake::new("daily", crate::stage::START);
+    let wake = agent_core::model::Wake::new("daily", crate::stage::START);
     let busy = stage.seal(&running).event(NewEvent::wake_scheduled(wake)).event(NewEvent::interrupt());
     storage.sessions.commit(busy).await?;
     stage.fill(&storage, &sessions[1], 5).await?;

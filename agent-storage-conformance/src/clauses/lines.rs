@@ -1,6 +1,11 @@
 //! JSON that was written over several lines: it is compacted when it is accepted, and nothing of it is lost.
 
-use agent_core::{Body, Commit, Event, NewEvent, NewSession, Patch, RawJson, SessionStoreExt};
+use agent_core::SessionStoreExt;
+use agent_core::commit::Commit;
+use agent_core::event::{Body, Event, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::Patch;
+use agent_core::session::NewSession;
 
 use crate::failure::{Checked, Failure, holds_for, same};
 use crate::registry::{Clause, table};

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::{
-    Actor, BindingQuery, Commit, ErrorKind, Expect, NewEvent, NewSession, Patch, ReadEvents, Reason, Role,
-    Session, SessionId, SessionQuery, SessionState, SessionSummary, Storage, Timestamp, Trigger,
-    WorkspaceQuery,
-};
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{Actor, Patch, Role};
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{ErrorKind, SessionId, Storage, Timestamp};
 
 use crate::failure::{Checked, Failure, refused, same};
 use crate::registry::{Clause, Needs, table};
@@ -232,7 +234,7 @@ async fn o12_r20_states_are_shown_as_they_are(stage: &Stage) -> Checked {
     shown(SessionState::Idle).await?;
     let (running, run) = stage.begin_run(&storage, &session, "work").await?;
     shown(SessionState::Running).await?;
-    let end = agent_core::RunEnd::Completed(Reason::EndTurn);
+    let end = agent_core::commit::RunEnd::Completed(Reason::EndTurn);
     let end = storage.sessions.commit(stage.seal_run(&running, run).trigger(Trigger::EndRun(end))).await?;
     shown(SessionState::Idle).await?;
     let suspend = stage.seal(&end.session).trigger(Trigger::Suspend(Reason::UserPaused));

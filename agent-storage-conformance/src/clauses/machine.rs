@@ -1,12 +1,13 @@
 //! The state machine and the record: every trigger in every state, and what a session keeps of its inputs, runs,
 //! questions and wakes.
 
-use agent_core::session::{Note, SpanStarted, Target, target};
-use agent_core::{
-    ActionId, ActionKind, Body, Commit, Decision, ErrorKind, Event, Failure as RunFailure, LeaseRequest,
-    NewEvent, NewSession, PendingAction, RawJson, Reason, RunEnd, RunId, Seq, Session, SessionState, Storage,
-    ToolConfirmation, ToolOutcome, Trigger, TriggerKind, Wake, WorkspaceId,
-};
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, Decision, Event, NewEvent, Note, SpanStarted, ToolConfirmation, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{ActionId, ActionKind, Failure as RunFailure, PendingAction, Wake};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState, Target, TriggerKind, target};
+use agent_core::{ErrorKind, RunId, Seq, Storage, WorkspaceId};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -65,7 +66,7 @@ async fn in_state(
 ) -> Checked<(Session, RunId)> {
     let (new, run) = (NewSession::new(stage.effects.new_session_id(), at), stage.effects.new_run_id());
     let commit = Commit::seal(&stage.effects, new.id, Seq::ZERO)
-        .expect(agent_core::Expect::Absent)
+        .expect(agent_core::commit::Expect::Absent)
         .trigger(Trigger::Create(Box::new(new)));
     let session = storage.sessions.commit(brought_to(state, commit, run)?).await?.session;
     same("the state that it was brought to", &session.status.state, &state)?;
@@ -409,7 +410,11 @@ async fn o08_an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
         same("the state", &done.status.to_string().as_str(), &"idle (interrupted)")?;
         same("what waits", &(done.pending, done.wakes.len(), done.action), &(0, 0, None))?;
         let last = own_events(&storage, session.id, 100).await?.pop();
-        same("the last event", &last.map(|event| event.kind), &Some(agent_core::EventType::USER_INTERRUPT))?;
+        same(
+            "the last event",
+            &last.map(|event| event.kind),
+            &Some(agent_core::event::EventType::USER_INTERRUPT),
+        )?;
     }
     Ok(())
 }
@@ -421,7 +426,7 @@ async fn o08_an_interrupt_asks_a_run_to_end(stage: &Stage) -> Checked {
     let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;
     let asked = handles[1].sessions.commit(stage.seal(&running).event(NewEvent::interrupt())).await?.session;
     same("the state", &asked.status.state, &SessionState::Running)?;
-    same("what is asked", &asked.requested, &Some(agent_core::session::Request::Cancel))?;
+    same("what is asked", &asked.requested, &Some(agent_core::model::Request::Cancel))?;
     let part = stage.seal_run(&asked, run).event(NewEvent::agent_message("so far"));
     let part = handles[0].sessions.commit(part).await?.session;
     let end = stage.seal_run(&part, run).trigger(Trigger::EndRun(RunEnd::Interrupted));
@@ -499,7 +504,7 @@ async fn n05_a_session_that_is_over_takes_nothing_more(stage: &Stage) -> Checked
         refused!("a step", result, ErrorKind::InvalidTransition { from: SessionState::Terminated, .. })?;
     }
     same("the session", &storage.sessions.load(over.id).await?, &over)?;
-    let titled = agent_core::Patch::new().title(agent_core::Title::by_user("Done"));
+    let titled = agent_core::model::Patch::new().title(agent_core::model::Title::by_user("Done"));
     let titled = storage.sessions.commit(stage.seal(&over).event(NewEvent::updated(titled))).await?.session;
     same("what is said of it can still change", &titled.status, &over.status)?;
     let fork = agent_core::SessionStoreExt::fork(&*storage.sessions, &stage.effects, over.id, None).await?;

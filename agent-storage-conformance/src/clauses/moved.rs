@@ -1,6 +1,7 @@
 //! Contract 1, while another program moves the store from where it is found.
 
-use agent_core::{NewEvent, ReadEvents};
+use agent_core::event::NewEvent;
+use agent_core::store::ReadEvents;
 
 use crate::factory::{Damage, DamageKind};
 use crate::failure::{Checked, same};

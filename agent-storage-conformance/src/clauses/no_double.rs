@@ -1,9 +1,10 @@
 //! Contract 4: the same commit twice is one commit, however late and in whatever circumstances it is sent again.
 
-use agent_core::{
-    Commit, Committed, ErrorKind, EventId, Expect, LeaseRequest, NewEvent, Reason, Seq, Session,
-    SessionStoreExt, Storage, Trigger,
-};
+use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::Session;
+use agent_core::state::Reason;
+use agent_core::{ErrorKind, EventId, Seq, SessionStoreExt, Storage};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -256,7 +257,7 @@ async fn o04_a_retry_makes_the_same_events(stage: &Stage) -> Checked {
         let index = u32::try_from(index).map_err(|error| Failure::new("the index", "small", error))?;
         same("the event's id", &event.id(), &EventId::derive(commit.id, index))?;
         same("its time", &event.at, &commit.at)?;
-        same("its author", &event.actor, &agent_core::Actor::USER)?;
+        same("its author", &event.actor, &agent_core::model::Actor::USER)?;
         same("its place in the commit", &(event.n, event.of), &(index + 1, 2))?;
     }
     same("the number of events", &own.len(), &2)

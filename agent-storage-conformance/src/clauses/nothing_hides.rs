@@ -1,10 +1,14 @@
 //! Contract 6: absent, deleted, damaged and refused are different answers; what is damaged is never taken for absent,
 //! never overwritten, and hides nothing else.
 
-use agent_core::{
-    BindingQuery, Body, Commit, ErrorKind, Expect, Finding, FindingKind, NewEvent, NewSession, Purge,
-    ReadEvents, Reason, Seq, Session, SessionQuery, SessionState, Storage, Trigger, WorkspaceQuery,
-};
+use agent_admin::salvage::salvage;
+use agent_admin::verify::{Finding, FindingKind, verify};
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{ErrorKind, Seq, Storage};
 
 use crate::factory::{Damage, DamageKind};
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -329,7 +333,7 @@ async fn a30_what_is_sound_is_verified(stage: &Stage) -> Checked {
     let gone = storage.sessions.commit(delete).await?.session;
     storage.sessions.purge(Purge::new(gone.id, gone.head)).await?;
     let mut calls = 0;
-    let seen = storage.verify(|_| calls += 1).await?;
+    let seen = verify(&storage, |_| calls += 1).await?;
     same("what is found", &seen.findings, &vec![])?;
     same("what was looked at", &(seen.workspaces, seen.sessions, seen.bindings), &(1, 3, 1))?;
     holds_for("its events were read", &seen.events, seen.events > session.head.get())?;
@@ -343,7 +347,7 @@ async fn a30_x01_damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
     stage.create(&storage, new).await?;
     let (storage, session, _) = damaged(stage, storage).await?;
-    let found = storage.verify(|_| ()).await?.findings;
+    let found = verify(&storage, |_| ()).await?.findings;
     let damage = found.iter().filter(|finding| finding.kind == FindingKind::Damaged);
     let named = damage.clone().all(|finding| {
         [&finding.object, &finding.detail].iter().any(|text| text.contains(&session.id.to_string()))
@@ -360,7 +364,7 @@ async fn a30_x01_damaged_workspaces_are_found(stage: &Stage) -> Checked {
     let (hurt, _) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
     drop(storage);
     stage.damage(Damage::Workspace(hurt.id)).await?;
-    let seen = stage.open().await?.verify(|_| ()).await?;
+    let seen = verify(&stage.open().await?, |_| ()).await?;
     same("what can be read", &seen.workspaces, &1)?;
     let named = |finding: &&Finding| {
         finding.kind == FindingKind::Damaged && finding.object.contains(&hurt.id.to_string())
@@ -378,7 +382,7 @@ async fn a30_x01_damaged_bindings_are_found(stage: &Stage) -> Checked {
     storage.bindings.bind(&stage.device("laptop")?, workspace, Expect::Absent).await?;
     drop(storage);
     stage.damage(Damage::Bindings).await?;
-    let found = stage.open().await?.verify(|_| ()).await?.findings;
+    let found = verify(&stage.open().await?, |_| ()).await?.findings;
     let damage = found.iter().any(|finding| finding.kind == FindingKind::Damaged);
     holds_for("damage is found", &found, damage)
 }
@@ -388,7 +392,7 @@ async fn a30_x01_damaged_bindings_are_found(stage: &Stage) -> Checked {
 async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (storage, session, at) = damaged(stage, storage).await?;
-    let saved = storage.salvage(&stage.effects, session.id, Some(session.workspace)).await?;
+    let saved = salvage(&storage, &stage.effects, session.id, Some(session.workspace)).await?;
     same("the events that were read", &saved.read, &(session.head.get() - 1))?;
     let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;
@@ -434,7 +438,7 @@ async fn a30_r16_a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> C
     let at = Seq::new(parent.head.get() + 4);
     stage.damage(Damage::Event(fork.id, at)).await?;
     let storage = stage.open().await?;
-    let saved = storage.salvage(&stage.effects, fork.id, None).await?;
+    let saved = salvage(&storage, &stage.effects, fork.id, None).await?;
     same("where it is", &saved.session.workspace, &fork.workspace)?;
     let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;

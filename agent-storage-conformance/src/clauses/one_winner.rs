@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use agent_core::Body;
-use agent_core::{
-    ActionId, ActionKind, Commit, ContentHash, Decision, ErrorKind, Expect, LeaseRequest, NewEvent,
-    PendingAction, RunEnd, Seq, SessionState, SessionStoreExt, Storage, ToolConfirmation, Trigger,
-    WriteOutcome,
-};
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
+use agent_core::model::{ActionId, ActionKind, PendingAction};
+use agent_core::state::SessionState;
+use agent_core::store::ContentHash;
+use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage, WriteOutcome};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -103,7 +103,7 @@ async fn f10_a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> C
         &[refused!("a commit ahead of the head", result, ErrorKind::Conflict { .. })?],
         Some(now.head),
     )?;
-    let again = agent_core::NewSession::new(session.id, session.workspace);
+    let again = agent_core::session::NewSession::new(session.id, session.workspace);
     let result = storage.sessions.commit(Commit::create(&stage.effects, again)).await;
     all_conflicts(&[refused!("a second creation", result, ErrorKind::Conflict { .. })?], Some(now.head))?;
     same("the session after the refusals", &storage.sessions.load(session.id).await?, &now)?;
@@ -120,8 +120,8 @@ async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
         let id = stage.effects.new_session_id();
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].sessions.clone();
-            let new = agent_core::NewSession::new(id, workspace.id)
-                .with(&agent_core::Patch::new().label("creator", n.to_string()));
+            let new = agent_core::session::NewSession::new(id, workspace.id)
+                .with(&agent_core::model::Patch::new().label("creator", n.to_string()));
             let commit = Commit::create(&stage.effects, new);
             async move { store.commit(commit).await }
         }))
@@ -321,7 +321,7 @@ async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
         same("the state", &session.status.state, &SessionState::Running)?;
         same("the epoch grew by one per run", &session.epoch.get(), &(round as u64 + 1))?;
         let run = winner.map(|n| runs[n]).ok_or_else(|| Failure::new("the runs", "a winner", "none"))?;
-        let end = RunEnd::Completed(agent_core::Reason::EndTurn);
+        let end = RunEnd::Completed(agent_core::state::Reason::EndTurn);
         let end = stage.seal_run(&session, run).trigger(Trigger::EndRun(end));
         session = handles[0].sessions.commit(end).await?.session;
     }
@@ -371,7 +371,7 @@ async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
         let done = stage.say(writer, &session, &format!("message {n}")).await?;
         same("the number of the message", &done.last, &session.head.next())?;
         same("the record, on another handle", &reader.sessions.load(session.id).await?, &done.session)?;
-        let page = reader.sessions.read(session.id, agent_core::ReadEvents::last(1)).await?;
+        let page = reader.sessions.read(session.id, agent_core::store::ReadEvents::last(1)).await?;
         same("its last event, on another handle", &page.events.first().map(|e| e.seq), &Some(done.last))?;
         // Few devices: some stores rewrite all bindings for one.
         let (device, to) = (stage.device(&format!("device {}", n % 50))?, stage.effects.new_workspace_id());
@@ -401,7 +401,7 @@ async fn a33_stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Check
         same("what the device is bound to", &bound, &session.workspace)?;
         same("its workspace", &storage.workspaces.load(bound).await?.id, &session.workspace)?;
         let said = stage.say(&storage, &session, "hello").await?;
-        let query = agent_core::SessionQuery::new().workspace(bound);
+        let query = agent_core::store::SessionQuery::new().workspace(bound);
         let listed = storage.sessions.list(query).await?;
         same("its session", &listed.items.first().map(|item| item.head), &Some(said.last))?;
         storage.workspaces.delete(bound).await?;

@@ -1,10 +1,14 @@
 //! Contract 7: every write that fails says whether it may have happened and whether to send it again; its text names
 //! the object, and holds nothing of what was said.
 
-use agent_core::{
-    Commit, Error, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Patch, Purge, RawJson, Reason, Seq,
-    Session, SessionState, Storage, Trigger, TriggerKind, Wake, WriteOutcome,
-};
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::model::{Patch, Wake};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::store::Purge;
+use agent_core::{Error, ErrorKind, Seq, Storage, WriteOutcome};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same, shown};
 use crate::registry::{Clause, table};
@@ -136,7 +140,7 @@ async fn x01_a_commit_at_fault_is_refused_before_anything_is_written(stage: &Sta
         NewEvent::new("session.created".parse()?, RawJson::empty_object()),
         NewEvent::new("session.status_changed".parse()?, RawJson::empty_object()),
         NewEvent::new("session.unheard_of".parse()?, RawJson::empty_object()),
-        NewEvent::tool_result("none".parse()?, agent_core::ToolOutcome::Ok, RawJson::empty_object()),
+        NewEvent::tool_result("none".parse()?, agent_core::event::ToolOutcome::Ok, RawJson::empty_object()),
         NewEvent::user_message("x").with_extra("crc", RawJson::of(&1)?),
         NewEvent::wake_scheduled(Wake::new("", START)),
     ];
@@ -195,7 +199,7 @@ async fn x05_what_a_record_holds_is_limited(stage: &Stage) -> Checked {
     };
     let calls = (0..64).map(call).collect::<Checked<Vec<_>>>()?;
     let result =
-        NewEvent::tool_result("call 5".parse()?, agent_core::ToolOutcome::Ok, RawJson::empty_object());
+        NewEvent::tool_result("call 5".parse()?, agent_core::event::ToolOutcome::Ok, RawJson::empty_object());
     full(calls, call(64)?, result).await?;
     let wake = |n: usize| NewEvent::wake_scheduled(Wake::new(format!("wake {n}"), START));
     full((0..128).map(wake).collect(), wake(128), NewEvent::interrupt()).await.map(drop)
@@ -210,7 +214,7 @@ async fn x05_what_a_commit_holds_is_limited(stage: &Stage) -> Checked {
     let result = storage.sessions.commit(stage.seal(&session).events(many(1025))).await;
     refused!("1,025 events", result, ErrorKind::LimitExceeded)?;
     let payload = |bytes: usize| RawJson::of(&"x".repeat(bytes - 2));
-    let kind: agent_core::EventType = "x.app.blob".parse()?;
+    let kind: agent_core::event::EventType = "x.app.blob".parse()?;
     let large = NewEvent::new(kind.clone(), payload((16 << 20) + 1)?);
     let result = storage.sessions.commit(stage.seal(&session).event(large)).await;
     refused!("an event of 16 MiB and a byte", result, ErrorKind::LimitExceeded)?;

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::{
-    Commit, DeviceId, ErrorKind, Expect, NewEvent, NewSession, Reason, Session, SessionId, SessionState,
-    Storage, Trigger, Workspace, WorkspaceId, WriteOutcome,
-};
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::{DeviceId, ErrorKind, SessionId, Storage, WorkspaceId, WriteOutcome};
 
 use crate::factory::FailingCall;
 use crate::failure::{Checked, Failure, brief, refused, same};

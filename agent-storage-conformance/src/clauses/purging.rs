@@ -1,11 +1,15 @@
 //! What a purge takes, whatever it was asked: nothing that a living fork reads, and every word of the rest.
 
-use agent_core::session::RunEnd;
-use agent_core::{
-    Access, Actor, Attributes, Commit, DocumentWritten, ErrorKind, ExternalHandle, Failure as RunFailure,
-    LeaseRequest, NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Role, Seq, Session,
-    SessionId, SessionQuery, SessionStoreExt, Storage, Title, Trigger, Wake,
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{DocumentWritten, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::{
+    Access, Actor, Attributes, ExternalHandle, Failure as RunFailure, Patch, Role, Title, Wake,
 };
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
 
 use crate::failure::{Checked, holds_for, refused, same};
 use crate::registry::{Clause, table};

@@ -1,9 +1,11 @@
 //! Contract 6, after damage: what is damaged can be deleted by name, and what is made anew says what it left out.
 
-use agent_core::{
-    Commit, ErrorKind, NewEvent, NewSession, ReadEvents, Seq, Session, SessionQuery, SessionState, Storage,
-    WorkspaceManager,
-};
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionId, Storage};
 
 use crate::factory::{Damage, DamageKind};
 use crate::failure::{Checked, holds_for, refused, same};
@@ -29,17 +31,29 @@ async fn damaged(stage: &Stage) -> Checked<(Storage, Session, Session)> {
     Ok((stage.open().await?, session, other))
 }
 
+/// Deletes a session as hosts do: by a commit, and where its record cannot be read as a damaged one.
+async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Session> {
+    use agent_core::SessionStoreExt;
+
+    let (store, reason) = (&storage.sessions, Reason::UserDeleted);
+    match store.trigger(&stage.effects, id, Trigger::Delete(reason)).await {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            Ok(store.delete_damaged(id, stage.effects.now(), reason).await?)
+        }
+        deleted => Ok(deleted?.session),
+    }
+}
+
 /// A30, R13: a damaged session is deleted when somebody asks for that by its name: every handle finds a tombstone, its id is
 /// not used again, nothing is made from it, and its bytes go when it is purged.
 async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let (storage, session, other) = damaged(stage).await?;
-    let manager = WorkspaceManager::new(storage.clone(), stage.effects.clone());
-    let deleted = manager.delete_session(session.id).await?;
+    let deleted = delete(stage, &storage, session.id).await?;
     same("the state", &deleted.status.state, &SessionState::Deleted)?;
     same("its workspace", &deleted.workspace, &session.workspace)?;
-    same("deleting twice", &manager.delete_session(session.id).await?, &deleted)?;
+    same("deleting twice", &delete(stage, &storage, session.id).await?, &deleted)?;
     let mut storage = storage;
     for _ in 0..2 {
         for storage in [&storage, &stage.open().await?] {
@@ -62,8 +76,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
         }
         storage = stage.reopen(storage).await?;
     }
-    let manager = WorkspaceManager::new(storage.clone(), stage.effects.clone());
-    manager.purge(session.id).await?;
+    storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
     for _ in 0..2 {
         same("the tombstone", &storage.sessions.load(session.id).await?, &deleted)?;
         let left = storage.sessions.read(session.id, ReadEvents::first(100)).await?;

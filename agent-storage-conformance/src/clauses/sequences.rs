@@ -3,12 +3,15 @@
 
 use std::fmt::Debug;
 
-use agent_core::{
-    BindingQuery, CallId, Commit, Committed, ContentHash, Effects, Expect, LeaseRequest, MemoryStore,
-    NewEvent, NewSession, Patch, Purge, RawJson, ReadEvents, Reason, Result, RunEnd, RunId, Seq, Session,
-    SessionId, SessionQuery, SessionStore, Storage, ToolOutcome, Trigger, Wake, Workspace, WorkspaceId,
-    WorkspaceQuery,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{CallId, Patch, Wake, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{BindingQuery, ContentHash, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{MemoryStore, Result, RunId, Seq, SessionId, SessionStore, Storage, WorkspaceId};
 use futures::future::BoxFuture;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -138,7 +141,7 @@ impl<'a> Play<'a> {
         let commit = stage.seal_at(id, head);
         let fenced = commit.clone().fence(self.runs[slot], epoch);
         let call: CallId = format!("call {}", a % 3).parse()?;
-        let failure = || agent_core::Failure::new(Reason::RunError, "the model is away");
+        let failure = || agent_core::model::Failure::new(Reason::RunError, "the model is away");
         let end = |end| Trigger::EndRun(end);
         let commit = match verb {
             0..8 => commit.events((0..=a % 3).map(|n| NewEvent::user_message(format!("{b} {n}")))),

@@ -1,9 +1,11 @@
 //! Tenants do not see each other, whatever ids they use.
 
-use agent_core::{
-    BindingQuery, Commit, ErrorKind, Expect, LeaseRequest, NewEvent, NewSession, Purge, ReadEvents, Reason,
-    SessionQuery, Storage, TenantId, Trigger, WorkspaceQuery,
-};
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{ErrorKind, Storage, TenantId};
 
 use crate::failure::{Checked, refused, same};
 use crate::registry::{Clause, Needs, table};

@@ -1,9 +1,10 @@
 //! Workspaces and their configuration: what the trait promises besides the contracts.
 
-use agent_core::{
-    Actor, ContentHash, ErrorKind, Expect, RawJson, Revision, Role, Storage, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStoreExt,
-};
+use agent_core::commit::Expect;
+use agent_core::json::RawJson;
+use agent_core::model::{Actor, Role, Workspace};
+use agent_core::store::{ContentHash, WorkspaceQuery};
+use agent_core::{ErrorKind, Revision, Storage, Timestamp, WorkspaceId, WorkspaceStoreExt};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};

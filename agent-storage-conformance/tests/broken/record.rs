@@ -1,6 +1,9 @@
 //! Records of which a part is lost, as by a column that is not written or not read.
 
-use agent_core::{Counts, Lineage, Origin, Reason, Seq, Session};
+use agent_core::Seq;
+use agent_core::model::{Counts, Lineage, Origin};
+use agent_core::session::Session;
+use agent_core::state::Reason;
 
 /// A part of a session's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::event::{Event, EventType, NewEvent};
+use agent_core::json::{RawFields, RawJson};
+use agent_core::model::{Actor, Lease, Workspace};
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::SessionState;
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+};
 use agent_core::{
-    Actor, Binding, BindingQuery, BindingStore, Capabilities, Commit, CommitId, Committed, ContentHash,
-    Damaged, DeviceId, Epoch, Error, ErrorKind, Event, EventPage, EventType, Expect, Lease, MemoryStore,
-    NewEvent, Page, Pulse, Purge, Purged, RawFields, RawJson, ReadEvents, Rebuilt, Result, Revision, Seq,
-    Session, SessionId, SessionQuery, SessionState, SessionStore, SessionSummary, Step, Storage, TenantId,
-    Tenants, Timestamp, Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait,
-    session,
+    BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId,
+    SessionStore, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
+    async_trait,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 
@@ -427,7 +434,7 @@ impl SessionStore for Handle {
                 if done.is_ok() {
                     return done;
                 }
-                return session::plan(old.as_ref(), &commit).map(agent_core::session::Plan::committed);
+                return agent_core::plan(old.as_ref(), &commit).map(agent_core::Plan::committed);
             }
             Fault::ChildrenListedLate if commit.expect == Expect::Absent => {
                 let id = commit.session;
@@ -472,8 +479,8 @@ impl SessionStore for Handle {
             }
             Fault::AcknowledgedBeforeStored => {
                 let now = self.now(commit.session).await;
-                let planned = session::plan(now.as_ref(), &commit)?;
-                if matches!(planned, session::Plan::Write { .. }) {
+                let planned = agent_core::plan(now.as_ref(), &commit)?;
+                if matches!(planned, agent_core::Plan::Write { .. }) {
                     *self.pending.lock().unwrap() = Some(commit);
                 }
                 return Ok(planned.committed());

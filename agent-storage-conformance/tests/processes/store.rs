@@ -9,8 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::binding::decide_bind;
-use agent_core::*;
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::Event;
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Scope, SessionQuery, WorkspaceQuery, decide_bind,
+};
+use agent_core::{
+    BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId, SessionStore,
+    Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
+};
 use agent_storage_conformance::FailingCall;
 
 /// What is wrong with a store.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_core::transcript::{Transcript, TranscriptForm};
 use agent_core::{Result, SessionId, WorkspaceId};
+use agent_transcript::{Transcript, TranscriptForm};
 
 use super::keep::EDIT_MAX;
 use crate::env::held;

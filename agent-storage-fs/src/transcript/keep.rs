@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::transcript::{
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::{ErrorKind, Result, Seq, SessionId};
+use agent_transcript::{
     Frontmatter, Mark, Seal, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
 };
-use agent_core::{ErrorKind, Result, Seq, Session, SessionId, SessionState};
 
 use super::kept::Written;
 use super::said;

@@ -1,6 +1,7 @@
 //! Of which session a file was rendered, as far as it says.
 
-use agent_core::{Result, Session, SessionId, WorkspaceId};
+use agent_core::session::Session;
+use agent_core::{Result, SessionId, WorkspaceId};
 
 use crate::error::failed;
 use crate::io::{Kind, OpenMode, read_full};

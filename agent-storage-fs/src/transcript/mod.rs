@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one. Once for
 /// each head: where the folder cannot be written, reading a session is not to try, and warn, again and again.
-pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_core::Session) {
+pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_core::session::Session) {
     let main = held(&tenant.mains).get(&session.workspace).is_some_and(|main| main.session == session.id);
     if !main {
         return;

@@ -1,8 +1,11 @@
 //! What was said in a session, from its log and those of its ancestors.
 
-use agent_core::session::Lineage;
-use agent_core::transcript::TranscriptMessage;
-use agent_core::{Error, ErrorKind, Event, EventType, ReadEvents, Result, Seq, Session, SessionId};
+use agent_core::event::{Event, EventType};
+use agent_core::model::Lineage;
+use agent_core::session::Session;
+use agent_core::store::ReadEvents;
+use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
+use agent_transcript::TranscriptMessage;
 
 use crate::tenant::Tenant;
 use crate::{reading, sessions};

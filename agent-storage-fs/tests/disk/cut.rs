@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::{Effects, Timestamp};
+use agent_core::Timestamp;
+use agent_core::clock::Effects;
 
 use crate::model::{Moment, Trace};
 

@@ -9,7 +9,8 @@ mod script;
 
 use std::collections::BTreeSet;
 
-use agent_core::{Effects, Timestamp};
+use agent_core::Timestamp;
+use agent_core::clock::Effects;
 use agent_storage_fs::Sync;
 use cut::subsets;
 use fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};

@@ -4,10 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{
-    BindingStore, Body, Commit, DeviceId, Effects, Error, ErrorKind, Expect, NewEvent, NewSession, Purge,
-    ReadEvents, Reason, Result, Seq, SessionId, SessionQuery, SessionState, SessionStore, Timestamp, Trigger,
-    Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+    BindingStore, DeviceId, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use agent_core::{
-    Effects, NewEvent, NewSession, ReadEvents, Seq, Session, SessionId, SessionStore, SessionStoreExt,
-    WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::session::{NewSession, Session};
+use agent_core::store::ReadEvents;
+use agent_core::{Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, RealIo, Stat};
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 
@@ -258,7 +259,7 @@ pub async fn texts(store: &FsStore, id: SessionId) -> Vec<String> {
         let page = store.read(id, next).await.unwrap();
         assert_eq!(page.damaged, []);
         for event in page.events {
-            if let agent_core::Body::UserMessage(message) = event.body().unwrap() {
+            if let agent_core::event::Body::UserMessage(message) = event.body().unwrap() {
                 texts.push(message.text.clone());
             }
         }

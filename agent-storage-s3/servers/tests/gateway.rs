@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent_core::{
-    Commit, CommitId, Effects, NewEvent, NewSession, ReadEvents, SessionStore, WorkspaceId, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{CommitId, SessionStore, WorkspaceId, WriteOutcome};
 use s3_servers::{Kind, Server};
 
 const KILLS: usize = 20;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agent_core::{Clock, Timestamp};
+use agent_core::Timestamp;
+use agent_core::clock::Clock;
 use tokio::time::Instant;
 
 /// A clock that goes with tokio's time, and is wrong by a fixed amount: machines do not agree on the time.

@@ -7,7 +7,8 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agent_core::{Clock, Timestamp};
+use agent_core::Timestamp;
+use agent_core::clock::Clock;
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 use s3_simulator::{Fault, FaultPlan, Op, Seeded, SimulatedClock, Simulator};

@@ -6,9 +6,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use agent_core::{
-    Commit, Effects, NewEvent, NewSession, Session, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::{NewSession, Session};
+use agent_core::{SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use agent_core::{Event, async_trait};
+use agent_core::async_trait;
+use agent_core::event::Event;
 
 use super::work::{Floor, LINE, RECORD};
 use crate::outcome::Outcome;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use agent_core::{Event, async_trait};
+use agent_core::async_trait;
+use agent_core::event::Event;
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::{Commit, NewEvent, Session};
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::Session;
 
 use super::place::Place;
 use crate::ours::{Ours, new_session, text};

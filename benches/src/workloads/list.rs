@@ -1,6 +1,7 @@
 //! The first page of many sessions.
 
-use agent_core::{SessionQuery, SessionStoreExt};
+use agent_core::SessionStoreExt;
+use agent_core::store::SessionQuery;
 
 use super::place::Place;
 use crate::ours::{Backend, Ours};
@@ -54,7 +55,7 @@ async fn filled(place: &Place, name: &str, count: u32) -> Outcome<Ours> {
     for _ in 0..count.div_ceil(100) {
         let some = (0..100).map(|_| async {
             let session = crate::ours::new_session(filling.as_ref(), &ours.effects).await?;
-            let said = vec![agent_core::NewEvent::user_message("What did we decide?")];
+            let said = vec![agent_core::event::NewEvent::user_message("What did we decide?")];
             filling.append(&ours.effects, session.id, session.head, said).await?;
             Outcome::Ok(())
         });

@@ -1,6 +1,7 @@
 //! One reader: the end of a session, and all of it.
 
-use agent_core::{Event, ReadEvents};
+use agent_core::event::Event;
+use agent_core::store::ReadEvents;
 
 use super::place::Place;
 use crate::ours::Backend;

@@ -1,6 +1,8 @@
 //! One writer: a message, a turn, a turn with a run's lease, and what they cost in a long session.
 
-use agent_core::{LeaseRequest, NewEvent, Reason, RunEnd, Trigger};
+use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::state::Reason;
 
 use super::place::Place;
 use crate::ours::{Backend, Ours, text};

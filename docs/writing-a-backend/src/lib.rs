@@ -4,8 +4,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::binding::decide_bind;
-use agent_core::*;
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::Event;
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::SessionState;
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Scope, SessionQuery, WorkspaceQuery, decide_bind,
+};
+use agent_core::{
+    BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId, SessionStore,
+    TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
+};
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
 /// A table of texts by tenant and name.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent_core::{AgentBuilder, Config, EchoProvider};
+use agent_runtime::{AgentBuilder, Config, EchoProvider};
 use agent_storage_sqlite::SqliteStore;
 
 #[tokio::main]

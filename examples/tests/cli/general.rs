@@ -3,7 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use agent_core::{Effects, NewEvent, NewWorkspace, SessionQuery, SessionStoreExt, Storage, WorkspaceManager};
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::store::SessionQuery;
+use agent_core::{SessionStoreExt, Storage};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore};
 use serde_json::json;
 

@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use agent_core::{Effects, NewWorkspace, Registry, Tenants, WorkspaceManager};
+use agent_core::Tenants;
+use agent_core::clock::Effects;
+use agent_core::store::Registry;
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 use serde_json::{Value, json};

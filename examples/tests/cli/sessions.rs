@@ -3,7 +3,11 @@
 use std::fs;
 use std::process::Stdio;
 
-use agent_core::{Effects, NewEvent, Patch, RawJson, SessionStoreExt};
+use agent_core::SessionStoreExt;
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::model::Patch;
 use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use agent_core::{NewWorkspace, Patch, SessionStoreExt, Title, WorkspaceManager};
+use agent_core::SessionStoreExt;
+use agent_core::model::{Patch, Title};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use serde_json::{Value, json};
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
@@ -116,7 +118,7 @@ async fn no_name_steers_a_terminal() {
         let site = Site::new(kind);
         let (main, workspace) = site.say("hello");
         let store = site.open().await;
-        let effects = agent_core::Effects::default();
+        let effects = agent_core::clock::Effects::default();
         let manager = WorkspaceManager::new(store.clone(), effects.clone());
         let other = manager.create(NewWorkspace::new(odd)).await.unwrap();
         let id = main.parse().unwrap();

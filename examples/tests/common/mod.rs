@@ -10,10 +10,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use agent_core::{
-    Body, CallId, Event, Seq, Session, SessionQuery, SessionState, SessionStoreExt, Storage, ToolOutcome,
-    TriggerKind,
-};
+use agent_core::event::{Body, Event, ToolOutcome};
+use agent_core::model::CallId;
+use agent_core::session::Session;
+use agent_core::state::{SessionState, TriggerKind};
+use agent_core::store::SessionQuery;
+use agent_core::{Seq, SessionStoreExt, Storage};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteStore;
 use futures::TryStreamExt;
@@ -179,7 +181,7 @@ impl Dice {
     pub(crate) fn new() -> Self {
         let seed = match std::env::var("AGENT_TEST_SEED") {
             Ok(seed) => seed.parse().expect("AGENT_TEST_SEED is a number"),
-            Err(_) => agent_core::Effects::default().random_u64(),
+            Err(_) => agent_core::clock::Effects::default().random_u64(),
         };
         println!("AGENT_TEST_SEED={seed}");
         Self(seed)

@@ -1,9 +1,13 @@
 //! The areas of workspaces, on every kind of store, and in copies.
 
-use agent_core::copy::StoreCopy;
-use agent_core::holdings::WorkspaceArea::{Mcp, Memory, Skills};
-use agent_core::holdings::{DocumentWrite, Documents, Shelf};
-use agent_core::{Actor, Effects, ErrorKind, NewWorkspace, WorkspaceManager};
+use agent_admin::copy::StoreCopy;
+use agent_core::ErrorKind;
+use agent_core::clock::Effects;
+use agent_core::model::Actor;
+use agent_core::store::Shelf;
+use agent_core::store::WorkspaceArea::{Mcp, Memory, Skills};
+use agent_runtime::holdings::{DocumentWrite, Documents, WorkspaceBlobs};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::world::{KINDS, Place};
 
@@ -27,14 +31,17 @@ async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
             ("any.bin", &any),
             ("ab", b"6162"),
         ];
-        let skills = storage.area(&effects, home, Skills);
+        let skills = WorkspaceBlobs::new(&storage, &effects, home, Skills);
         assert_eq!((skills.list().await.unwrap(), skills.get("ab").await.unwrap()), (vec![], None), "{kind}");
         assert!(!skills.delete("ab", Actor::USER).await.unwrap(), "{kind}");
         for (name, bytes) in blobs {
             skills.put(name, b"before", Actor::AGENT).await.unwrap();
             skills.put(name, bytes, Actor::USER).await.unwrap();
         }
-        storage.area(&effects, home, Memory).put("ab", b"of memory", Actor::USER).await.unwrap();
+        WorkspaceBlobs::new(&storage, &effects, home, Memory)
+            .put("ab", b"of memory", Actor::USER)
+            .await
+            .unwrap();
         for name in ["", ".", "..", "../ab", "a//b", "/ab", "a/", "a\\..\\b", "a\nb", &"x".repeat(200)] {
             let error = skills.put(name, b"x", Actor::USER).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{kind}: {name:?}");
@@ -45,16 +52,16 @@ async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
         let copied = there.open().await;
         assert!(StoreCopy::new(storage.clone(), copied.clone()).run().await.unwrap().is_whole(), "{kind}");
         for storage in [here.open().await, copied] {
-            let skills = storage.area(&effects, home, Skills);
+            let skills = WorkspaceBlobs::new(&storage, &effects, home, Skills);
             assert_eq!(skills.list().await.unwrap(), ["ab", "any.bin", "empty", "review/SKILL.md"], "{kind}");
             for (name, bytes) in blobs {
                 assert_eq!(skills.get(name).await.unwrap().as_deref(), Some(bytes), "{kind}: {name}");
             }
-            let memory = storage.area(&effects, home, Memory).get("ab").await.unwrap();
+            let memory = WorkspaceBlobs::new(&storage, &effects, home, Memory).get("ab").await.unwrap();
             assert_eq!(memory.as_deref(), Some(&b"of memory"[..]), "{kind}");
             for (workspace, area) in [(home, Mcp), (work, Skills)] {
                 assert_eq!(
-                    storage.area(&effects, workspace, area).list().await.unwrap(),
+                    WorkspaceBlobs::new(&storage, &effects, workspace, area).list().await.unwrap(),
                     Vec::<String>::new()
                 );
             }
@@ -90,7 +97,7 @@ async fn a13_f09_blobs_of_newer_forms_are_refused() {
         ("+f", 1, ErrorKind::Corrupt),
     ] {
         documents.put(DocumentWrite::new("a", text, Actor::USER).with_format(format)).await.unwrap();
-        let error = storage.area(&effects, home, Skills).get("a").await.unwrap_err();
+        let error = WorkspaceBlobs::new(&storage, &effects, home, Skills).get("a").await.unwrap_err();
         assert_eq!((error.kind(), error.to_string().contains("blob \"a\"")), (&kind, true), "{error}");
     }
 }

@@ -1,11 +1,14 @@
 //! From every kind of store to every other; and cut off at every call.
 
-use agent_core::copy::StoreCopy;
-use agent_core::session::{LeaseRequest, SessionStoreExt, Trigger};
-use agent_core::transcript::Manifest;
-use agent_core::{
-    Commit, Effects, MemoryStore, NewEvent, NewSession, RawJson, ReadEvents, Storage, WorkspaceId,
-};
+use agent_admin::copy::StoreCopy;
+use agent_admin::manifest::Manifest;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
 
 use crate::cut::{Cut, Cutting};
 use crate::world::{KINDS, Place, fill, is_deleted, look};
@@ -138,7 +141,7 @@ async fn a41_f08_one_workspace_into_one_file_and_elsewhere() {
     let mut expected = look(&source).await;
     expected.workspaces.retain(|(workspace, _)| workspace.id == world.workspace);
     expected.bindings.retain(|binding| binding.workspace == world.workspace);
-    let all = agent_core::SessionQuery::new().workspace(world.workspace).with_hidden().limit(1000);
+    let all = agent_core::store::SessionQuery::new().workspace(world.workspace).with_hidden().limit(1000);
     let ids: Vec<_> = source.sessions.list(all).await.unwrap().items.iter().map(|item| item.id).collect();
     expected.sessions.retain(|session| ids.contains(&session.id));
     assert_eq!(look(&there.open().await).await, expected);

@@ -6,11 +6,14 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 
-use agent_core::copy::{CopyStage, StoreCopy};
-use agent_core::{
-    BindingQuery, Effects, Expect, NewEvent, NewSession, NewWorkspace, Revision, SessionQuery,
-    SessionStoreExt, Storage, WorkspaceId, WorkspaceManager, WorkspaceQuery,
-};
+use agent_admin::copy::{CopyStage, StoreCopy};
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
+use agent_core::{Revision, SessionStoreExt, Storage, WorkspaceId};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use futures::{StreamExt, TryStreamExt};
 use s3_simulator::Simulator;
 use tokio::sync::Notify;

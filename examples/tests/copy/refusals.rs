@@ -4,11 +4,17 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_core::copy::{CopyStage, StoreCopy};
+use agent_admin::copy::{CopyStage, StoreCopy};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
 use agent_core::{
-    Capabilities, Commit, Committed, Effects, Epoch, EventPage, Expect, MemoryStore, NewEvent, NewSession,
-    Page, Pulse, Purge, Purged, RawJson, ReadEvents, Reason, Result, Seq, Session, SessionId, SessionQuery,
-    SessionStore, SessionStoreExt, SessionSummary, Storage, Trigger, WorkspaceStoreExt, async_trait,
+    Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceStoreExt,
+    async_trait,
 };
 
 use crate::world::{Place, fill, look};
@@ -26,7 +32,7 @@ async fn a41_x01_what_the_target_has_otherwise_is_named_and_stays() {
     let mut workspace = target.workspaces.load(world.workspace).await.unwrap();
     workspace.name = "mine".to_owned();
     target.workspaces.update(workspace).await.unwrap();
-    let mut other = source.workspaces.list(agent_core::WorkspaceQuery::new()).await.unwrap().items;
+    let mut other = source.workspaces.list(agent_core::store::WorkspaceQuery::new()).await.unwrap().items;
     other.retain(|workspace| workspace.id != world.workspace);
     let changed = Some("provider = 'mine'".to_owned());
     target.workspaces.save_config(other[0].id, changed, Expect::Any).await.unwrap();
@@ -138,7 +144,7 @@ impl SessionStore for Forgetful {
         self.0.sessions.pulse(id, epoch).await
     }
 
-    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
         self.0.sessions.rebuild().await
     }
 

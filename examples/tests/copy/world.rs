@@ -2,14 +2,20 @@
 
 use std::path::Path;
 
-use agent_core::holdings::{DocumentWrite, Documents, Shelf};
-use agent_core::session::RunEnd;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::json::RawJson;
+use agent_core::model::{Actor, CallId, Patch, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Binding, BindingQuery, ReadEvents, SessionQuery, Shelf, WorkspaceQuery};
 use agent_core::{
-    Actor, Binding, BindingQuery, CallId, Commit, DeviceId, Effects, Epoch, ErrorKind, Event, Expect,
-    LeaseRequest, MemoryStore, NewEvent, NewSession, NewWorkspace, Patch, RawJson, ReadEvents, Reason,
-    Revision, RunId, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage, Trigger,
-    Workspace, WorkspaceId, WorkspaceManager, WorkspaceQuery,
+    DeviceId, Epoch, ErrorKind, MemoryStore, Revision, RunId, SessionId, SessionStoreExt, Storage,
+    WorkspaceId,
 };
+use agent_runtime::holdings::{DocumentWrite, Documents};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
@@ -163,7 +169,7 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
 
     let going = Workspace::new(effects.new_workspace_id(), "going", effects.new_session_id(), effects.now());
     let mut going = storage.workspaces.put(going, Expect::Absent).await.unwrap();
-    going.status = agent_core::WorkspaceStatus::Deleting;
+    going.status = agent_core::model::WorkspaceStatus::Deleting;
     storage.workspaces.put(going, Expect::Any).await.unwrap();
     let gone = manager.create(NewWorkspace::new("gone")).await.unwrap();
     let said = manager.main_session(&gone).await.unwrap();

@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use agent_core::{BindingQuery, Error, ErrorKind, ReadEvents, Result, SessionQuery, Storage, WorkspaceQuery};
+use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::{Error, ErrorKind, Result, Storage};
 
 use crate::fixture::Names;
 

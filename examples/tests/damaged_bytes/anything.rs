@@ -1,9 +1,11 @@
 //! Anything in any file, and anything as an address: it is read or refused, and nothing panics.
 
+use agent_admin::verify::verify;
 use std::fs;
 use std::time::Duration;
 
-use agent_core::{Effects, Registry};
+use agent_core::clock::Effects;
+use agent_core::store::Registry;
 use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
@@ -93,7 +95,7 @@ async fn x05_x01_any_file_may_hold_anything() {
                 let look = async {
                     let Ok(storage) = kind.open(&folder).await else { return false };
                     drop(Answers::of(&storage, &fixture.names).await);
-                    storage.verify(|_| ()).await.is_ok_and(|seen| seen.is_sound())
+                    verify(&storage, |_| ()).await.is_ok_and(|seen| seen.is_sound())
                 };
                 let ended = tokio::time::timeout(LONG, look).await;
                 let what = format!(

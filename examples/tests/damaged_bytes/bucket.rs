@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_core::{
-    Commit, Effects, Expect, NewEvent, NewSession, ReadEvents, SessionStoreExt, Storage, Workspace,
-    WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{SessionStoreExt, Storage, WorkspaceId};
 use agent_storage_s3::S3Config;
 use s3_simulator::Simulator;
 

@@ -3,10 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent_core::{
-    Commit, DeviceId, Effects, Expect, LeaseRequest, NewEvent, NewSession, Patch, Purge, Reason, Result, Seq,
-    Session, SessionId, SessionStoreExt, Storage, Title, Trigger, Workspace, WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Title, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::Purge;
+use agent_core::{DeviceId, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
@@ -102,7 +106,7 @@ impl Fixture {
         let (mut at, mut found) = (0, Vec::new());
         for line in text.split_inclusive('\n') {
             at += line.len();
-            let event = agent_core::Event::from_json(&line[..line.len() - 1]).unwrap();
+            let event = agent_core::event::Event::from_json(&line[..line.len() - 1]).unwrap();
             if event.n < event.of {
                 continue;
             }

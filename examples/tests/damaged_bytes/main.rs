@@ -12,13 +12,15 @@ mod anything;
 mod bucket;
 mod fixture;
 
+use agent_admin::verify::verify;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_core::{Effects, Storage};
+use agent_core::Storage;
+use agent_core::clock::Effects;
 use answers::{Answers, Verdict};
 use fixture::{Fixture, Guard, Kind, Names};
 use tempfile::TempDir;
@@ -189,7 +191,7 @@ async fn any_byte(kind: Kind) {
                         tally.earlier += 1;
                     } else {
                         let storage = storage.unwrap_or_else(|| panic!("{}: {wrong}", what()));
-                        let seen = storage.verify(|_| ()).await;
+                        let seen = verify(&storage, |_| ()).await;
                         let found = seen.as_ref().is_ok_and(|seen| !seen.is_sound());
                         assert!(found, "{}: {wrong}\n{seen:?}", what());
                         tally.found += 1;

@@ -1,13 +1,18 @@
 //! The audit of what is done to workspaces, devices and configuration, and of what removes sessions.
 
+use agent_admin::audit;
 use std::fmt::Write as _;
 
-use agent_core::holdings::Shelf;
-use agent_core::{
-    Actor, Audit, AuditEntry, Commit, ContentHash, ErrorKind, Expect, GcPolicy, MemoryStore, NewEvent,
-    NewSession, NewWorkspace, OperationOutcome, Patch, ReadEvents, Reason, SessionState, SessionStoreExt,
-    Storage, SweepPolicy, Trigger, WorkspaceId, WorkspaceManager,
-};
+use agent_admin::audit::{Audit, AuditEntry};
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::{NewEvent, OperationOutcome};
+use agent_core::model::{Actor, Patch};
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{ContentHash, ReadEvents, Shelf};
+use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+use agent_runtime::retention::{GcPolicy, SweepPolicy};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::cut::{Cut, Cutting};
 use crate::site::{DAY, Hands, SECRET, check_gone, device, effects, manager, sites, small_world, world};
@@ -18,7 +23,7 @@ fn alice() -> Actor {
 
 /// The stores as alice uses them.
 fn audited(storage: &Storage, clock: &Hands) -> (Storage, WorkspaceManager) {
-    let storage = storage.audited(&effects(clock), alice());
+    let storage = audit::audited(storage, &effects(clock), alice());
     (storage.clone(), manager(&storage, clock))
 }
 
@@ -230,7 +235,7 @@ async fn r21_x06_nothing_is_done_that_was_not_noted() {
                 match plain.workspaces.load(world.workspace).await {
                     Ok(record) => {
                         assert!(
-                            record.status == agent_core::WorkspaceStatus::Active
+                            record.status == agent_core::model::WorkspaceStatus::Active
                                 || has("workspace.begin_deletion"),
                             "{when}"
                         );

@@ -4,11 +4,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, SessionQuery, WorkspaceQuery,
+};
 use agent_core::{
-    Binding, BindingQuery, BindingStore, Capabilities, Commit, Committed, ContentHash, Damaged, DeviceId,
-    Epoch, Error, ErrorKind, EventPage, Expect, Page, Pulse, Purge, Purged, ReadEvents, Result, Revision,
-    Seq, Session, SessionId, SessionQuery, SessionStore, SessionSummary, Storage, Timestamp, Workspace,
-    WorkspaceId, WorkspaceQuery, WorkspaceStore, WriteOutcome, async_trait,
+    BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, Storage,
+    Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use futures::future::BoxFuture;
 
@@ -131,7 +136,7 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.check()).await
     }
 
-    async fn rebuild(&self) -> Result<agent_core::session::Rebuilt> {
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
         self.call(self.0.under.sessions.rebuild()).await
     }
 

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use agent_core::{
-    ErrorKind, GcPolicy, NewEvent, NewSession, NewWorkspace, Patch, SessionState, SessionStoreExt, Storage,
-    WorkspaceId, WorkspaceManager, WorkspaceStatus,
-};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, WorkspaceStatus};
+use agent_core::session::NewSession;
+use agent_core::state::SessionState;
+use agent_core::{ErrorKind, SessionStoreExt, Storage, WorkspaceId};
+use agent_runtime::retention::GcPolicy;
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::cut::{Cut, Cutting};
 use crate::site::{
@@ -39,7 +42,8 @@ async fn a06_r13_nothing_is_left_of_a_deleted_workspace() {
         let events: usize = {
             let mut count = 0;
             for id in &gone.sessions {
-                let own = storage.sessions.read(*id, agent_core::ReadEvents::first(1000)).await.unwrap();
+                let own =
+                    storage.sessions.read(*id, agent_core::store::ReadEvents::first(1000)).await.unwrap();
                 count += own.events.len();
             }
             count
@@ -144,7 +148,7 @@ async fn a06_a09_the_default_workspace_is_not_deleted() {
 /// A06: a deletion fences off the run that goes on in its workspace.
 #[tokio::test]
 async fn a06_a_run_in_a_deleted_workspace_writes_nothing_more() {
-    use agent_core::{Commit, LeaseRequest, Trigger};
+    use agent_core::commit::{Commit, LeaseRequest, Trigger};
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let (world, effects) = (world(&storage, &clock, "gone").await, effects(&clock));
@@ -214,7 +218,7 @@ async fn r13_r16_r17_a_purge_keeps_what_forks_read() {
         let delete = |id| {
             let (storage, effects) = (storage.clone(), effects(&clock));
             async move {
-                let delete = agent_core::Trigger::Delete(agent_core::Reason::UserDeleted);
+                let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
                 storage.sessions.trigger(&effects, id, delete).await.unwrap().session.head
             }
         };
@@ -231,13 +235,13 @@ async fn r13_r16_r17_a_purge_keeps_what_forks_read() {
         let now = sessions.load(grandchild).await.unwrap();
         assert_eq!((now.origin.parent(), now.depth), (Some(fork), 2), "{}", site.name);
         assert_eq!(sessions.load(child).await.unwrap().origin.parent(), Some(main), "{}", site.name);
-        let children = agent_core::SessionQuery::new().parent(main).with_hidden();
+        let children = agent_core::store::SessionQuery::new().parent(main).with_hidden();
         assert_eq!(sessions.list(children).await.unwrap().items.len(), 2, "{}", site.name);
 
         delete(grandchild).await;
         assert_eq!(manager.purge(main).await.unwrap().events, at.get(), "{}: nobody reads it", site.name);
         assert!(manager.purge(fork).await.unwrap().events > 0, "{}", site.name);
-        let left = sessions.read(main, agent_core::ReadEvents::first(1)).await.unwrap();
+        let left = sessions.read(main, agent_core::store::ReadEvents::first(1)).await.unwrap();
         assert_eq!(left.events, [], "{}", site.name);
     }
 }
@@ -246,7 +250,7 @@ async fn r13_r16_r17_a_purge_keeps_what_forks_read() {
 /// history, and nothing is kept that nobody reads.
 #[tokio::test]
 async fn r13_r16_any_family_loses_members_and_no_history() {
-    let random = agent_core::Effects::seeded(11, agent_core::Timestamp::UNIX_EPOCH);
+    let random = agent_core::clock::Effects::seeded(11, agent_core::Timestamp::UNIX_EPOCH);
     for site in sites().await {
         for round in 0..6 {
             let (storage, clock) = (site.fresh(round), Hands::new());
@@ -255,7 +259,7 @@ async fn r13_r16_any_family_loses_members_and_no_history() {
     }
 }
 
-async fn family(storage: &Storage, clock: &Hands, random: &agent_core::Effects, when: &str) {
+async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Effects, when: &str) {
     let (manager, effects) = (manager(storage, clock), effects(clock));
     let pick = |of: usize| usize::try_from(random.random_u64() % of as u64).unwrap();
     let workspace = manager.create(NewWorkspace::new("family")).await.unwrap().id;
@@ -277,7 +281,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::Effects, 
     }
     while !living.is_empty() {
         let id = living.swap_remove(pick(living.len()));
-        let delete = agent_core::Trigger::Delete(agent_core::Reason::UserDeleted);
+        let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
         storage.sessions.trigger(&effects, id, delete).await.unwrap();
         for id in &all {
             if !living.contains(id) {
@@ -293,7 +297,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::Effects, 
             }
         }
         for id in all.iter().filter(|id| !living.contains(id)) {
-            let left = storage.sessions.read(*id, agent_core::ReadEvents::first(1000)).await.unwrap();
+            let left = storage.sessions.read(*id, agent_core::store::ReadEvents::first(1000)).await.unwrap();
             for event in left.events {
                 assert!(needed.contains(&(*id, event.seq)), "{when}: event {} of {id} is kept", event.seq);
             }
@@ -353,15 +357,19 @@ async fn r13_a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge() {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let world = world(&storage, &clock, "one").await;
         let main = world.main;
-        let delete = agent_core::Trigger::Delete(agent_core::Reason::UserDeleted);
+        let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
         storage.sessions.trigger(&effects(&clock), main, delete).await.unwrap();
-        let listed = storage.sessions.list(agent_core::SessionQuery::new()).await.unwrap();
+        let listed = storage.sessions.list(agent_core::store::SessionQuery::new()).await.unwrap();
         assert!(listed.items.iter().all(|session| session.id != main), "{}", site.name);
         assert!(!history(&storage, main).await.is_empty(), "{}: for an audit, until it is purged", site.name);
         for id in &world.sessions[1..3] {
             storage
                 .sessions
-                .trigger(&effects(&clock), *id, agent_core::Trigger::Delete(agent_core::Reason::UserDeleted))
+                .trigger(
+                    &effects(&clock),
+                    *id,
+                    agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted),
+                )
                 .await
                 .unwrap();
         }
@@ -370,7 +378,7 @@ async fn r13_a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge() {
         assert_eq!(tombstone.status.state, SessionState::Deleted, "{}", site.name);
         assert!(tombstone.ended_at.is_some(), "{}", site.name);
         assert_eq!(
-            storage.sessions.read(main, agent_core::ReadEvents::first(1)).await.unwrap().events,
+            storage.sessions.read(main, agent_core::store::ReadEvents::first(1)).await.unwrap().events,
             [],
             "{}",
             site.name

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::runtime::{Gate, ScriptedProvider, Turn};
-use agent_core::{
-    AgentBuilder, Commit, Config, GcPolicy, LeaseRequest, NewEvent, NewWorkspace, Patch, Protection,
-    SessionId, SessionState, SessionStoreExt, Storage, SweepPolicy, Trigger, Update, Wake, WorkspaceId,
-    WorkspaceStatus, WorkspaceStoreExt,
-};
+use agent_core::commit::{Commit, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Wake, WorkspaceStatus};
+use agent_core::state::SessionState;
+use agent_core::{SessionId, SessionStoreExt, Storage, WorkspaceId, WorkspaceStoreExt};
+use agent_runtime::retention::{GcPolicy, Protection, SweepPolicy};
+use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
 use futures::{FutureExt, StreamExt};
 
 use crate::cut::{Cut, Cutting};
@@ -115,7 +116,12 @@ async fn a08_n13_what_is_kept_is_kept_by_something_that_is_named() {
     }
 }
 
-async fn begin(storage: &Storage, clock: &Hands, id: SessionId, ttl: Duration) -> agent_core::Session {
+async fn begin(
+    storage: &Storage,
+    clock: &Hands,
+    id: SessionId,
+    ttl: Duration,
+) -> agent_core::session::Session {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let lease = LeaseRequest::new("laptop", effects.new_run_id()).ttl(ttl);
@@ -174,14 +180,14 @@ async fn a08_n06_a_clock_that_jumps_ends_no_live_run() {
             .unwrap();
         let chat = agent.open(&device("laptop")).await.unwrap();
         // The agent's host has the right time; the one that cleans up is off.
-        let now = agent_core::Effects::default().now().as_micros();
+        let now = agent_core::clock::Effects::default().now().as_micros();
         let off = u64::try_from(now - effects(&clock).now().as_micros()).unwrap();
         clock.forward(Duration::from_micros(off));
         let mut run = chat.prompt("go").await.unwrap();
         while !matches!(run.next().await.unwrap().unwrap(), Update::Text(_)) {}
         let nothing = Duration::ZERO;
         let everything = SweepPolicy::new()
-            .inactive(nothing, agent_core::Inactive::Terminate)
+            .inactive(nothing, agent_runtime::retention::Inactive::Terminate)
             .delete_terminated(nothing)
             .delete_archived(nothing)
             .purge_deleted(nothing);
@@ -331,7 +337,8 @@ async fn a08_a19_orphans_of_deleted_workspaces_go() {
         let stays = small_world(&storage, &clock, "stays").await;
         let before = look(&storage, &stays).await;
         storage.workspaces.delete(world.workspace).await.unwrap();
-        let alone = agent_core::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
+        let alone =
+            agent_core::session::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
         let alone = storage.sessions.create(&effects(&clock), alone).await.unwrap();
         let dry = manager.gc(GcPolicy::days(u64::MAX).dry_run()).await.unwrap();
         let report = manager.gc(GcPolicy::days(u64::MAX)).await.unwrap();
@@ -392,7 +399,7 @@ async fn a08_x03_a_workspace_that_comes_into_use_during_gc_stays() {
                 let (visitor, slot, id) = (manager(&storage, &clock), used.clone(), old.workspace);
                 let visit = move || {
                     async move {
-                        let is_active = |workspace: agent_core::Result<agent_core::Workspace>| {
+                        let is_active = |workspace: agent_core::Result<agent_core::model::Workspace>| {
                             workspace.is_ok_and(|workspace| workspace.status == WorkspaceStatus::Active)
                         };
                         if !is_active(visitor.load(id).await) {
@@ -443,7 +450,7 @@ async fn a06_a08_a_deletion_that_was_asked_for_is_not_taken_back() {
                 async move {
                     // Somebody who had looked at the workspace before comes, and then a person deletes it and dies.
                     let fx = effects(&hands);
-                    let new = agent_core::NewSession::new(fx.new_session_id(), id);
+                    let new = agent_core::session::NewSession::new(fx.new_session_id(), id);
                     visitor.sessions.create(&fx, new).await.unwrap();
                     let dying = Cutting::new(&visitor, 2, Cut::DiesAfter);
                     manager(&dying.storage(), &hands).delete(id).await.unwrap_err();
@@ -469,7 +476,7 @@ async fn a06_a08_a_deletion_that_was_asked_for_is_not_taken_back() {
             let old = small_world(&storage, &clock, "old").await;
             let mut record = storage.workspaces.load(old.workspace).await.unwrap();
             record.status = WorkspaceStatus::Deleting;
-            record.extra.insert("collected", agent_core::RawJson::of(&true).unwrap());
+            record.extra.insert("collected", agent_core::json::RawJson::of(&true).unwrap());
             storage.workspaces.update(record).await.unwrap();
             let dying = Cutting::new(&storage, at, Cut::DiesAfter);
             let _ = manager(&dying.storage(), &clock).delete(old.workspace).await;

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use agent_core::holdings::DocumentWrite;
-use agent_core::runtime::EchoProvider;
-use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage};
-use agent_core::{
-    AgentBuilder, AgentRuntime, Config, Effects, ErrorKind, Former, NewEvent, Patch, Reason, Seq, Session,
-    SessionHandle, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage, Timestamp, Wake,
-};
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Wake};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::SessionQuery;
+use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage, Timestamp};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::holdings::DocumentWrite;
+use agent_runtime::retention::Former;
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider, SessionHandle};
 
 use crate::cut::{Cut, Cutting};
 use crate::site::{Hands, SECRET, device, history, manager, say, sites, small_world};
@@ -25,7 +29,7 @@ async fn tell(chat: &SessionHandle, text: &str) -> String {
 /// What a person and a model see of a session.
 async fn visible(storage: &Storage, id: SessionId) -> (Session, Vec<String>, Vec<ModelMessage>) {
     let now = storage.sessions.load(id).await.unwrap();
-    let read = agent_core::ReadEvents::first(1000).after(now.visible_from);
+    let read = agent_core::store::ReadEvents::first(1000).after(now.visible_from);
     let page = storage.sessions.history(id, read).await.unwrap();
     let shown = page.events.iter().map(|event| format!("{} {}", event.kind, event.data.get())).collect();
     let context = ModelContext::read(&*storage.sessions, &now, ContextLimits::default()).await.unwrap();
@@ -46,7 +50,7 @@ async fn f18_a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
                 let chat = agent.open(&device("laptop")).await.unwrap();
                 tell(&chat, SECRET).await;
                 chat.update(Patch::new().label("memory", "important")).await.unwrap();
-                let note = DocumentWrite::new("memory", "blue", agent_core::Actor::USER);
+                let note = DocumentWrite::new("memory", "blue", agent_core::model::Actor::USER);
                 chat.documents().put(note).await.unwrap();
                 let at = Timestamp::from_micros(4_000_000_000_000_000);
                 let wake = NewEvent::wake_scheduled(Wake::new("later", at));
@@ -54,9 +58,9 @@ async fn f18_a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
                 chat.send("not answered yet").await.unwrap();
                 if running {
                     let seen = chat.refresh().await.unwrap().head;
-                    let lease = agent_core::LeaseRequest::new("phone", agent.effects().new_run_id());
-                    let begin = agent_core::Commit::seal(agent.effects(), chat.id(), seen)
-                        .trigger(agent_core::Trigger::BeginRun(lease));
+                    let lease = agent_core::commit::LeaseRequest::new("phone", agent.effects().new_run_id());
+                    let begin = agent_core::commit::Commit::seal(agent.effects(), chat.id(), seen)
+                        .trigger(agent_core::commit::Trigger::BeginRun(lease));
                     storage.sessions.commit(begin).await.unwrap();
                 }
                 let before = chat.refresh().await.unwrap();

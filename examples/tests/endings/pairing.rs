@@ -1,13 +1,16 @@
 //! What a model is given is accepted by every provider, whatever happened to the session, and wherever it was cut.
 
-use agent_core::session::Compaction;
-use agent_core::transcript::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Body, Compaction, NewEvent, ToolOutcome, ToolResult, ToolUse};
+use agent_core::json::RawJson;
+use agent_core::model::{ActionKind, CallId, Failure, Keep, Patch, PendingAction};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
 use agent_core::{
-    ActionKind, Body, CallId, Commit, Effects, Epoch, ErrorKind, Failure, Keep, LeaseRequest, MemoryStore,
-    NewEvent, NewSession, Patch, PendingAction, RawJson, Reason, RunEnd, RunId, Seq, Session, SessionState,
-    SessionStore, SessionStoreExt, Storage, Timestamp, ToolOutcome, ToolResult, ToolUse, Trigger,
-    WorkspaceId,
+    Epoch, ErrorKind, MemoryStore, RunId, Seq, SessionStore, SessionStoreExt, Storage, Timestamp, WorkspaceId,
 };
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
 use futures::FutureExt;
 
 use crate::rules;

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use agent_core::transcript::Manifest;
-use agent_core::{Body, Fork, MemoryStore, Result, Session, SessionId, SessionStoreExt, Storage};
+use agent_admin::manifest::Manifest;
+use agent_core::event::Body;
+use agent_core::session::{Fork, Session};
+use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::transcript::ModelMessage;
+use agent_runtime::context::ModelMessage;
 
 type Checked = Result<(), String>;
 
@@ -157,7 +157,8 @@ pub(crate) fn gemini(messages: &[ModelMessage]) -> Checked {
 /// The rules refuse what the providers refuse: a rule that lets everything through would prove nothing.
 #[test]
 fn n16_the_rules_refuse_what_the_providers_refuse() {
-    use agent_core::{RawJson, ToolUse};
+    use agent_core::event::ToolUse;
+    use agent_core::json::RawJson;
     let call = |id: &str| ToolUse::new(id.parse().unwrap(), "look", RawJson::empty_object());
     let agent = |text: &str, ids: &[&str]| {
         let mut message = ModelMessage::agent(text);

@@ -4,11 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use agent_core::clock::{Clock, Effects};
+use agent_core::commit::Expect;
+use agent_core::event::{Event, NewEvent};
+use agent_core::model::Patch;
+use agent_core::session::{Fork, Session};
+use agent_core::state::SessionState;
+use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, Clock, DeviceId, Effects, ErrorKind, Event, Expect, Fork, MemoryStore, NewEvent,
-    NewWorkspace, Patch, Seq, Session, SessionId, SessionQuery, SessionState, SessionStoreExt, Storage,
-    TenantId, Timestamp, WorkspaceId, WorkspaceManager, WorkspaceQuery,
+    DeviceId, ErrorKind, MemoryStore, Seq, SessionId, SessionStoreExt, Storage, TenantId, Timestamp,
+    WorkspaceId,
 };
+use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
 use futures::TryStreamExt;
@@ -151,10 +158,10 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
     let grandchild = storage.sessions.fork(&effects, fork, Fork::new().with_open_inputs()).await.unwrap().id;
     let child = storage.sessions.create_child(&effects, main, Patch::new()).await.unwrap().id;
     let archived = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
-    storage.sessions.trigger(&effects, archived, agent_core::Trigger::Archive).await.unwrap();
+    storage.sessions.trigger(&effects, archived, agent_core::commit::Trigger::Archive).await.unwrap();
     let deleted = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     say(storage, clock, deleted, "deleted").await.unwrap();
-    let delete = agent_core::Trigger::Delete(agent_core::Reason::UserDeleted);
+    let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
     storage.sessions.trigger(&effects, deleted, delete).await.unwrap();
     World {
         workspace: workspace.id,
@@ -191,7 +198,7 @@ pub(crate) async fn check_gone(storage: &Storage, clock: &Hands, world: &World, 
     let all = SessionQuery::new().workspace(id).with_hidden().limit(1000);
     for session in storage.sessions.list(all).await.unwrap().items {
         assert_eq!(session.status.state, SessionState::Deleted, "{when}");
-        let left = storage.sessions.read(session.id, agent_core::ReadEvents::first(10)).await.unwrap();
+        let left = storage.sessions.read(session.id, agent_core::store::ReadEvents::first(10)).await.unwrap();
         assert_eq!(left.events, [], "{when}: the bytes of session {}", session.id);
         seen += 1;
     }

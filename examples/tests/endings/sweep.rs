@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use agent_core::holdings::{Learnings, Shelf, effective_mounts, update_scope};
-use agent_core::{
-    Access, Act, ActionKind, Actor, Inactive, Learning, LearningKind, NewEvent, Patch, PendingAction,
-    Protection, Reason, RunEnd, Session, SessionId, SessionState, SessionStoreExt, Status, Storage,
-    SweepPolicy, Swept, Trigger, Wake,
-};
+use agent_core::commit::{RunEnd, Trigger};
+use agent_core::event::{Learning, LearningKind, NewEvent};
+use agent_core::model::{Access, ActionKind, Actor, Patch, PendingAction, Status, Wake};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::Shelf;
+use agent_core::{SessionId, SessionStoreExt, Storage};
+use agent_runtime::holdings::{Learnings, effective_mounts, update_scope};
+use agent_runtime::retention::{Act, Inactive, Protection, SweepPolicy, Swept};
 use futures::FutureExt;
 
 use crate::cut::{Cut, Cutting};
@@ -57,7 +60,7 @@ async fn n06_only_real_inactivity_counts_and_each_session_has_its_own_limit() {
                 }
                 _ => (Act::Terminated, Status::new(SessionState::Terminated, Reason::Expired)),
             };
-            let swept = |report: &agent_core::SweepReport| {
+            let swept = |report: &agent_runtime::retention::SweepReport| {
                 let mut ids: Vec<_> = report.swept.iter().map(|swept: &Swept| swept.session).collect();
                 assert!(report.swept.iter().all(|swept| swept.act == act), "{}", site.name);
                 ids.sort();
@@ -101,12 +104,12 @@ async fn run(storage: &Storage, clock: &Hands, id: SessionId, end: Option<RunEnd
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let run = effects.new_run_id();
-    let begin = agent_core::Commit::seal(&effects, id, seen)
+    let begin = agent_core::commit::Commit::seal(&effects, id, seen)
         .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(agent_core::LeaseRequest::new("laptop", run)));
+        .trigger(Trigger::BeginRun(agent_core::commit::LeaseRequest::new("laptop", run)));
     let running = storage.sessions.commit(begin).await.unwrap().session;
     let Some(end) = end else { return running };
-    let end = agent_core::Commit::seal(&effects, id, running.head)
+    let end = agent_core::commit::Commit::seal(&effects, id, running.head)
         .fence(run, running.epoch)
         .trigger(Trigger::EndRun(end));
     storage.sessions.commit(end).await.unwrap().session
@@ -215,7 +218,7 @@ async fn r23_n07_r13_age_and_state_remove_old_sessions_and_keep_their_metadata()
         clock.forward(2 * DAY);
         manager.sweep(&all_rules()).await.unwrap();
         for id in &world.sessions {
-            let left = storage.sessions.read(*id, agent_core::ReadEvents::first(1)).await.unwrap();
+            let left = storage.sessions.read(*id, agent_core::store::ReadEvents::first(1)).await.unwrap();
             assert_eq!(left.events, [], "{}", site.name);
         }
         assert_eq!(manager.sweep(&all_rules()).await.unwrap().kept, [], "{}", site.name);
@@ -358,7 +361,8 @@ async fn r23_a_sweep_that_is_cut_at_any_step_is_finished_later() {
                 }
                 assert_eq!(status(&storage, world.main).await.state, SessionState::Terminated, "{when}");
                 assert_eq!(status(&storage, ended).await.state, SessionState::Deleted, "{when}");
-                let left = storage.sessions.read(ended, agent_core::ReadEvents::first(1)).await.unwrap();
+                let left =
+                    storage.sessions.read(ended, agent_core::store::ReadEvents::first(1)).await.unwrap();
                 assert_eq!(left.events, [], "{when}");
                 if !was_cut {
                     break;

@@ -73,7 +73,12 @@ impl Learning {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks the lengths that the types do not.
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` for a text that is blank or longer than [`LEARNING_MAX_BYTES`], and for a key that is too long.
+    pub fn check(&self) -> Result<()> {
         if self.text.trim().is_empty() || self.text.len() > LEARNING_MAX_BYTES {
             return Err(Error::limit(format!(
                 "a learning of {} bytes; it must say something, in at most {LEARNING_MAX_BYTES}",

@@ -72,7 +72,7 @@ pub struct OperationNoted {
     /// What became of it; `None` before it was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OperationOutcome>,
-    /// The [name](crate::ErrorKind::name) of the kind of error with which it failed.
+    /// The [name](crate::base::error::ErrorKind::name) of the kind of error with which it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

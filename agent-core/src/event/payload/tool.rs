@@ -60,7 +60,7 @@ impl ToolResult {
     }
 
     /// What is stored where a run ended before its tool did.
-    pub(crate) fn interrupted(call: CallId) -> Self {
+    pub fn interrupted(call: CallId) -> Self {
         let output = RawJson::of(&"interrupted, outcome unknown").unwrap_or_else(|_| RawJson::empty_object());
         Self { call, outcome: ToolOutcome::Interrupted, output }
     }
@@ -84,7 +84,7 @@ pub struct ToolConfirmation {
     pub action: ActionId,
     /// The decision.
     pub decision: Decision,
-    /// Which of the [choices](crate::PendingAction::choices) it is, where there are any.
+    /// Which of the [choices](crate::model::parts::PendingAction::choices) it is, where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
     /// In words, for the model.

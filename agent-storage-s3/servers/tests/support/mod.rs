@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::{Arc, OnceLock};
 
-use agent_core::{Effects, Error, ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::clock::Effects;
+use agent_core::{Error, ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
 use agent_storage_conformance::Factory;
 use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server, Unavailable};

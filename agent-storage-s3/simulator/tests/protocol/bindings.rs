@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agent_core::{BindingStore, DeviceId, Effects, ErrorKind, Expect, Timestamp, WorkspaceId, WriteOutcome};
+use agent_core::clock::Effects;
+use agent_core::commit::Expect;
+use agent_core::{BindingStore, DeviceId, ErrorKind, Timestamp, WorkspaceId, WriteOutcome};
 use agent_storage_s3::{Planted, S3Store};
 use s3_simulator::{Fault, Op, Simulator};
 

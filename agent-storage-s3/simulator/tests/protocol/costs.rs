@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingQuery, BindingStore, Commit, DeviceId, Effects, Expect, LeaseRequest, NewEvent, NewSession, Purge,
-    ReadEvents, Reason, Seq, Session, SessionQuery, SessionStore, SessionStoreExt, Timestamp, Trigger,
-    Workspace, WorkspaceId, WorkspaceQuery, WorkspaceStore,
+    BindingStore, DeviceId, Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_s3::S3Store;
 use s3_simulator::{Counts, Simulator};

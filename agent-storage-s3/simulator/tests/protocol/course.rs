@@ -8,10 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{Event, Message, NewEvent};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
-    Commit, Effects, Epoch, ErrorKind, Event, Expect, LeaseRequest, Message, NewEvent, NewSession, Purge,
-    ReadEvents, Reason, RunEnd, RunId, Seq, Session, SessionId, SessionState, SessionStore, Timestamp,
-    Trigger, WorkspaceId, WriteOutcome,
+    Epoch, ErrorKind, RunId, Seq, SessionId, SessionStore, Timestamp, WorkspaceId, WriteOutcome,
 };
 use agent_storage_conformance::history::History;
 use agent_storage_s3::{Planted, S3Store};
@@ -170,7 +174,7 @@ impl Scene {
         client: &'static str,
         store: &S3Store,
         commit: Commit,
-    ) -> agent_core::Result<agent_core::Committed> {
+    ) -> agent_core::Result<agent_core::commit::Committed> {
         let done = self.history.commit(client, store, commit).await;
         self.say(client, &done.as_ref().map(|done| (done.first, done.last, done.session.head)));
         done
@@ -419,7 +423,7 @@ impl Writer {
 }
 
 fn agent_message(text: &str) -> NewEvent {
-    NewEvent::of(&agent_core::Body::AgentMessage(Message::new(text)))
+    NewEvent::of(&agent_core::event::Body::AgentMessage(Message::new(text)))
 }
 
 /// Errors are told, and noted.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use agent_core::{
-    Commit, Effects, ErrorKind, NewEvent, NewSession, SessionStore, Timestamp, WorkspaceId, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::{ErrorKind, SessionStore, Timestamp, WorkspaceId, WriteOutcome};
 use s3_simulator::{Fault, Op, Simulator};
 
 use crate::backend::config;

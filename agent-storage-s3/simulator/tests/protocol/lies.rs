@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agent_core::{
-    Commit, Effects, NewEvent, NewSession, Seq, SessionQuery, SessionStore, SessionStoreExt, Timestamp,
-    WorkspaceId,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::store::SessionQuery;
+use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use agent_core::{Commit, Effects, ErrorKind, NewSession, SessionStore, Timestamp, WorkspaceId};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::session::NewSession;
+use agent_core::{ErrorKind, SessionStore, Timestamp, WorkspaceId};
 use s3_simulator::{Fault, FaultPlan, Quirks, Simulator};
 
 use crate::backend::config;

@@ -1,6 +1,10 @@
 //! The file is moved in the middle of a commit: after any of SQLite's calls to the system.
 
-use agent_core::{Commit, Effects, ErrorKind, NewEvent, NewSession, SessionStore, WorkspaceId, WriteOutcome};
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::{ErrorKind, SessionStore, WorkspaceId, WriteOutcome};
 use agent_storage_sqlite::Sync;
 
 use crate::fault::Call;

@@ -3,10 +3,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::{NewSession, Session};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, Commit, DeviceId, Effects, Error, Expect, NewEvent, NewSession, Purge, ReadEvents, Reason,
-    Result, Session, SessionId, SessionQuery, SessionStore, Timestamp, Trigger, Workspace, WorkspaceId,
-    WorkspaceQuery, WorkspaceStore,
+    BindingStore, DeviceId, Error, Result, SessionId, SessionStore, Timestamp, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync};
 use rusqlite::Connection;

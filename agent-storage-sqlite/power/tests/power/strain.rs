@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use agent_core::{
-    Body, Commit, Effects, NewEvent, NewSession, Purge, ReadEvents, Reason, Seq, SessionId, SessionStore,
-    Trigger, WorkspaceId, WriteOutcome,
-};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::{Body, NewEvent};
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::{Purge, ReadEvents};
+use agent_core::{Seq, SessionId, SessionStore, WorkspaceId, WriteOutcome};
 use agent_storage_sqlite::{SqliteStore, Sync};
 
 use crate::cut::subsets;

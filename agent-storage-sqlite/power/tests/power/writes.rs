@@ -3,10 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::store::{BindingQuery, Purge, ReadEvents};
 use agent_core::{
-    BindingQuery, BindingStore, Commit, DeviceId, Effects, Epoch, ErrorKind, Event, Expect, LeaseRequest,
-    NewEvent, NewSession, Purge, ReadEvents, Reason, Result, Seq, SessionId, SessionStore, Timestamp,
-    Trigger, Workspace, WorkspaceId, WorkspaceStore, WriteOutcome,
+    BindingStore, DeviceId, Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::{SqliteStore, Sync};
 use rusqlite::Connection;

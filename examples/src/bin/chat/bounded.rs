@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::command::Failure;
 
 /// The most bytes of a configuration.
-pub(crate) const CONFIG_MAX: u64 = agent_core::ContentHash::CONFIG_MAX_BYTES as u64;
+pub(crate) const CONFIG_MAX: u64 = agent_core::store::ContentHash::CONFIG_MAX_BYTES as u64;
 /// The most bytes of what is put into an area: no event holds more.
 pub(crate) const BLOB_MAX: u64 = 16 << 20;
 /// The most bytes of the document of a session.

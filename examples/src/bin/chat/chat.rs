@@ -4,10 +4,11 @@ use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::{
-    Actor, AgentRuntime, Body, DeviceId, Event, Input as Said, Reason, Role, Run, RunId, RunOutcome, Seq,
-    SessionHandle, SessionState, Stored, Update, Workspace,
-};
+use agent_core::event::{Body, Event};
+use agent_core::model::{Actor, Role, Workspace};
+use agent_core::state::{Reason, SessionState};
+use agent_core::{DeviceId, RunId, Seq};
+use agent_runtime::{AgentRuntime, Input as Said, Run, RunOutcome, SessionHandle, Stored, Update};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};

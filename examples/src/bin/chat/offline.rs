@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use agent_core::runtime::{
+use agent_core::clock::Effects;
+use agent_core::json::RawJson;
+use agent_core::model::Usage;
+use agent_core::{Error, ErrorKind, Result, async_trait};
+use agent_runtime::context::ModelMessage;
+use agent_runtime::{
     EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, StopReason,
-    ToolContext, ToolSpec, Usage,
+    ToolContext, ToolSpec,
 };
-use agent_core::transcript::ModelMessage;
-use agent_core::{Effects, Error, ErrorKind, RawJson, Result, async_trait};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use agent_core::{
-    Actor, AgentBuilder, AgentRuntime, Body, Config, DeviceId, Effects, EventType, ReadEvents, Role,
-    SessionHandle, SessionQuery,
-};
+use agent_core::DeviceId;
+use agent_core::clock::Effects;
+use agent_core::event::{Body, EventType};
+use agent_core::model::{Actor, Role};
+use agent_core::store::{ReadEvents, SessionQuery};
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, SessionHandle};
 
 use crate::args::Args;
 use crate::chat::{Chat, Place};

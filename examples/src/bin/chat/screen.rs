@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use agent_core::session::Body;
-use agent_core::{Event, Role, ToolOutcome};
+use agent_core::event::{Body, Event, ToolOutcome};
+use agent_core::model::Role;
 
 use crate::input::Printer;
 use crate::stdout;

@@ -1,6 +1,10 @@
 //! The commands that begin with a slash.
 
-use agent_core::{EventType, Patch, ReadEvents, Seq, SessionQuery, SessionSummary, Timestamp, Title};
+use agent_core::event::EventType;
+use agent_core::model::{Patch, Title};
+use agent_core::session::SessionSummary;
+use agent_core::store::{ReadEvents, SessionQuery};
+use agent_core::{Seq, Timestamp};
 
 use crate::args::COMMANDS;
 use crate::chat::{Chat, counted};
@@ -117,7 +121,7 @@ impl Chat {
         Ok(())
     }
 
-    async fn list(&self) -> agent_core::Result<agent_core::Page<SessionSummary>> {
+    async fn list(&self) -> agent_core::Result<agent_core::store::Page<SessionSummary>> {
         let query = SessionQuery::new().workspace(self.place.workspace.id).limit(SESSIONS);
         self.place.agent.storage().sessions.list(query).await
     }

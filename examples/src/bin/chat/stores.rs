@@ -4,7 +4,8 @@ use std::error::Error;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Registry, Storage, StoreAddress, TenantId, Tenants};
+use agent_core::store::{Registry, StoreAddress};
+use agent_core::{Storage, TenantId, Tenants};
 use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_core::holdings::{WorkspaceArea, WorkspaceBlobs};
-use agent_core::{Actor, WorkspaceId};
+use agent_core::WorkspaceId;
+use agent_core::model::Actor;
+use agent_core::store::WorkspaceArea;
+use agent_runtime::holdings::WorkspaceBlobs;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -61,7 +63,7 @@ pub(crate) struct Area {
 
 impl Area {
     fn of(&self, site: &Site<'_>) -> WorkspaceBlobs {
-        site.storage.area(&site.effects, self.workspace, self.area)
+        WorkspaceBlobs::new(&site.storage, &site.effects, self.workspace, self.area)
     }
 
     fn absent(&self, name: &str) -> Failure {
@@ -106,7 +108,7 @@ impl Command {
 async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<(), Failure> {
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for area in WorkspaceArea::ALL {
-        let blobs = site.storage.area(&site.effects, workspace, area);
+        let blobs = WorkspaceBlobs::new(&site.storage, &site.effects, workspace, area);
         for (name, file) in files(&folder.join(area.as_str()))? {
             let bytes = read(&file, BLOB_MAX)?;
             if blobs.get(&name).await? != Some(bytes.clone()) {

@@ -1,6 +1,7 @@
 //! `chat audit`.
 
-use agent_core::{Audit, AuditEntry, Seq};
+use agent_admin::audit::{Audit, AuditEntry};
+use agent_core::Seq;
 use serde_json::json;
 
 use super::tenants::AllTenants;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::ErrorKind as IoKind;
 
-use agent_core::configuration::{ConfigLayers, LayeredConfig};
 use agent_core::{ErrorKind, WorkspaceId};
+use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ impl Command {
         let Self::Show { workspace, explain } = self;
         let config = merged(site, workspace).await?;
         if site.out.is_json() {
-            let entry = |entry: agent_core::configuration::ConfigEntry<'_>| {
+            let entry = |entry: agent_runtime::configuration::ConfigEntry<'_>| {
                 let value = entry.value.map_or(Value::Null, |value| json!(value));
                 let mut fields = json!({"value": value, "secret": entry.value.is_none()});
                 if let (true, Some(fields)) = (explain, fields.as_object_mut()) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::copy::{CopyReport, CopyStage, StoreCopy};
+use agent_admin::copy::{CopyReport, CopyStage, StoreCopy};
 use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn told_of(report: &CopyReport) -> String {
 }
 
 fn value(report: &CopyReport) -> Value {
-    let counts = |counts: agent_core::copy::CopyCounts| json!({"workspaces": counts.workspaces, "sessions": counts.sessions, "bindings": counts.bindings});
+    let counts = |counts: agent_admin::copy::CopyCounts| json!({"workspaces": counts.workspaces, "sessions": counts.sessions, "bindings": counts.bindings});
     let refused: Vec<_> = report
         .refused
         .iter()

@@ -1,6 +1,7 @@
 //! `chat device`.
 
-use agent_core::{BindingQuery, Cursor, DeviceId, WorkspaceId};
+use agent_core::store::{BindingQuery, Cursor};
+use agent_core::{DeviceId, WorkspaceId};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -52,7 +53,7 @@ impl Command {
                 let mut query = BindingQuery::new().limit(limit).cursor(after);
                 query.workspace = workspace;
                 let page = site.storage.bindings.list(query).await?;
-                let row = |binding: &agent_core::Binding| {
+                let row = |binding: &agent_core::store::Binding| {
                     vec![binding.workspace.to_string(), binding.device.to_string()]
                 };
                 let rows: Vec<_> = page.items.iter().map(row).collect();

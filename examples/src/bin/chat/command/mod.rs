@@ -15,12 +15,16 @@ mod tenants;
 mod verify;
 mod workspace;
 
+use agent_admin::audit::audited;
 use std::error::Error as StdError;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent_core::{Effects, Error, ErrorKind, Registry, Storage, TenantId, Tenants, WorkspaceManager};
+use agent_core::clock::Effects;
+use agent_core::store::Registry;
+use agent_core::{Error, ErrorKind, Storage, TenantId, Tenants};
+use agent_runtime::WorkspaceManager;
 use clap::{CommandFactory, Subcommand};
 
 use crate::args::Args;
@@ -155,7 +159,7 @@ pub(crate) struct Site<'a> {
 impl<'a> Site<'a> {
     fn new(args: &'a Args, store: &dyn Tenants, tenant: &TenantId, out: Out) -> Result<Self, Failure> {
         let effects = Effects::default();
-        let storage = store.storage(tenant).audited(&effects, crate::open::actor(args)?);
+        let storage = audited(&store.storage(tenant), &effects, crate::open::actor(args)?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
         Ok(Self { args, storage, effects, manager, out })
     }

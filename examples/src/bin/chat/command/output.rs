@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use agent_core::{Damaged, RawFields, RawJson, TenantId};
+use agent_core::TenantId;
+use agent_core::json::{RawFields, RawJson};
+use agent_core::store::Damaged;
 use serde::Serialize;
 use serde_json::{Value, json};
 

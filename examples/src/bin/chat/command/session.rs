@@ -1,14 +1,18 @@
 //! `chat session`.
 
+use agent_admin::salvage;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use agent_core::transcript::Manifest;
-use agent_core::{
-    Cursor, Damaged, Error, ErrorKind, NewEvent, Patch, RawFields, RawJson, ReadEvents, Seq, Session,
-    SessionId, SessionQuery, SessionState, SessionStoreExt, SessionSummary, WorkspaceId,
-};
+use agent_admin::manifest::Manifest;
+use agent_core::event::NewEvent;
+use agent_core::json::{RawFields, RawJson};
+use agent_core::model::Patch;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::SessionState;
+use agent_core::store::{Cursor, Damaged, ReadEvents, SessionQuery};
+use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStoreExt, WorkspaceId};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -226,7 +230,7 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
 
 async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failure> {
     let session = site.storage.sessions.load(id).await?;
-    let mut turns_page = agent_core::EventPage::new(Vec::new());
+    let mut turns_page = agent_core::store::EventPage::new(Vec::new());
     if turns > 0 && session.status.state != SessionState::Deleted {
         let read = ReadEvents::last(turns).after(session.visible_from).kinds(SHOWN);
         turns_page = site.storage.sessions.history_of(&session, read).await?;
@@ -333,11 +337,17 @@ async fn salvage(
     into: Option<WorkspaceId>,
     main: bool,
 ) -> Result<(), Failure> {
-    let saved = if main {
-        site.manager.salvage_main(id, into).await?
-    } else {
-        site.storage.salvage(&site.effects, id, into).await?
-    };
+    let saved = salvage::salvage(&site.storage, &site.effects, id, into).await?;
+    if main {
+        let new = &saved.session;
+        site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {
+            let text = format!(
+                "session {id} is salvaged as {}, which could not be made the main session of workspace {}; set it there",
+                new.id, new.workspace
+            );
+            Error::new(error.kind().clone(), text).with_source(error)
+        })?;
+    }
     let gaps: Vec<_> = saved
         .gaps
         .iter()

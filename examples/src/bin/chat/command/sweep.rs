@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agent_core::{Act, Inactive, SweepPolicy, WorkspaceId};
+use agent_core::WorkspaceId;
+use agent_runtime::retention::{Act, Inactive, SweepPolicy};
 use clap::ValueEnum;
 use serde_json::json;
 

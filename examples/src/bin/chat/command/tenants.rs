@@ -1,6 +1,7 @@
 //! Of whose data a command speaks, and of whose it does not.
 
-use agent_core::{Damaged, TenantId, Tenants};
+use agent_core::store::Damaged;
+use agent_core::{TenantId, Tenants};
 
 use super::Failure;
 use super::output::Out;

@@ -1,5 +1,6 @@
 //! `chat verify`: everything is read once, and what is wrong is named. `chat rebuild`: what is derived is made anew.
 
+use agent_admin::verify::verify;
 use serde_json::json;
 
 use super::output::damage;
@@ -8,7 +9,7 @@ use super::{Failure, Site};
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);
-    let read = site.storage.verify(|so_far| bar.tell("sessions", so_far.sessions, None)).await;
+    let read = verify(&site.storage, |so_far| bar.tell("sessions", so_far.sessions, None)).await;
     bar.end();
     let found = read?;
     let findings: Vec<_> = found

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use agent_core::{
-    BindingQuery, Cursor, ErrorKind, GcPolicy, NewWorkspace, RawFields, RawJson, SessionId, SessionQuery,
-    Workspace, WorkspaceId, WorkspaceQuery,
-};
+use agent_core::json::{RawFields, RawJson};
+use agent_core::model::Workspace;
+use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
+use agent_core::{ErrorKind, SessionId, WorkspaceId};
+use agent_runtime::NewWorkspace;
+use agent_runtime::retention::GcPolicy;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -238,7 +240,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
     super::session::named(site, &report.damaged)
 }
 
-fn kept_value(id: &impl ToString, by: &agent_core::Protection) -> Value {
+fn kept_value(id: &impl ToString, by: &agent_runtime::retention::Protection) -> Value {
     json!({"id": id.to_string(), "by": by.to_string()})
 }
 

@@ -1,0 +1,193 @@
+//! The three stores, around which notes are made.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::audit::notes::Notes;
+use agent_core::commit::{Commit, Committed, Expect, Step, Trigger};
+use agent_core::event::{Event, Operation, OperationNoted};
+use agent_core::model::{Workspace, WorkspaceStatus};
+use agent_core::session::{Session, SessionSummary};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    ReadEvents, Rebuilt, SessionQuery, Shelf, WorkspaceQuery,
+};
+use agent_core::{
+    BindingStore, DeviceId, Epoch, Result, Revision, Seq, SessionId, SessionStore, Storage, Timestamp,
+    WorkspaceId, WorkspaceStore,
+};
+
+/// A store, and where what is done to it is noted.
+#[derive(Debug)]
+struct Audited<S: ?Sized> {
+    notes: Notes,
+    store: Arc<S>,
+}
+
+pub(super) fn audited(storage: &Storage, notes: &Notes) -> Storage {
+    Storage::new(
+        Arc::new(Audited { notes: notes.clone(), store: storage.workspaces.clone() }),
+        Arc::new(Audited { notes: notes.clone(), store: storage.sessions.clone() }),
+        Arc::new(Audited { notes: notes.clone(), store: storage.bindings.clone() }),
+    )
+}
+
+#[async_trait]
+impl WorkspaceStore for Audited<dyn WorkspaceStore> {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.store.load(id).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        let operation = match (expect, workspace.status) {
+            (Expect::Absent, _) => Operation::CreateWorkspace,
+            (_, WorkspaceStatus::Deleting) => Operation::BeginDeletion,
+            _ => Operation::UpdateWorkspace,
+        };
+        let noted = OperationNoted::new(operation).workspace(workspace.id);
+        self.notes.around(noted, self.store.put(workspace, expect), |_| true).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        self.store.touch(id, at).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        self.store.list(query).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let noted = OperationNoted::new(Operation::DeleteWorkspace).workspace(id);
+        self.notes.around(noted, self.store.delete(id), |()| true).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        self.store.load_config(id).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        let noted = OperationNoted::new(Operation::Configure).workspace(id);
+        self.notes.around(noted, self.store.save_config(id, text, expect), |()| true).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
+}
+
+#[async_trait]
+impl BindingStore for Audited<dyn BindingStore> {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        self.store.resolve(device).await
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let noted = OperationNoted::new(Operation::BindDevice).device(device).workspace(to);
+        self.notes.around(noted, self.store.bind(device, to, expect), |bound| *bound == to).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let noted = OperationNoted::new(Operation::UnbindDevice).device(device);
+        self.notes.around(noted, self.store.unbind(device), |was_bound| *was_bound).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let noted = OperationNoted::new(Operation::UnbindWorkspace).workspace(id);
+        self.notes.around(noted, self.store.unbind_workspace(id), |devices| *devices > 0).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        self.store.list(query).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
+}
+
+#[async_trait]
+impl SessionStore for Audited<dyn SessionStore> {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        Shelf::refuse_audit(commit.session)?;
+        let deletes = |step: &Step| match step {
+            Step::Trigger(Trigger::Delete(_)) => true,
+            // What was stored elsewhere may end in a deletion.
+            Step::Trigger(Trigger::Restore(events)) => events.iter().any(is_deletion),
+            _ => false,
+        };
+        if !commit.steps.iter().any(deletes) {
+            return self.store.commit(commit).await;
+        }
+        let noted = OperationNoted::new(Operation::DeleteSession).session(commit.session);
+        self.notes.around(noted, self.store.commit(commit), |_| true).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        self.store.load(id).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.store.read(id, read).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        self.store.list(query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        Shelf::refuse_audit(purge.session)?;
+        let noted = OperationNoted::new(Operation::PurgeSession).session(purge.session);
+        self.notes.around(noted, self.store.purge(purge), |purged| purged.events > 0).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.store.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        self.store.pulse(id, epoch).await
+    }
+
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        self.store.rebuild().await
+    }
+
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+        Shelf::refuse_audit(id)?;
+        let noted = OperationNoted::new(Operation::DeleteSession).session(id);
+        self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.store.check().await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        self.store.changed(id, seen).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
+}
+
+/// Whether an event of another store deletes its session; one that cannot be read is noted rather than missed.
+fn is_deletion(event: &Event) -> bool {
+    event.transition().map_or(true, |change| change.is_some_and(|change| change.to == SessionState::Deleted))
+}

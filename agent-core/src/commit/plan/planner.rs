@@ -1,0 +1,383 @@
+//! The plan while it is made: what each step of a commit does to the record.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::Seq;
+use crate::base::json::RawJson;
+use crate::base::state::{Reason, SessionState, Target, TriggerKind, target};
+use crate::commit::{Commit, Committed, LeaseRequest, Step, Trigger};
+use crate::event::body::Body;
+use crate::event::header::{Event, NewEvent};
+use crate::event::payload::message::Note;
+use crate::event::payload::span::SpanCompleted;
+use crate::event::payload::tool::{ToolOutcome, ToolResult};
+use crate::model::actor::Actor;
+use crate::model::document::DOCUMENTS_MAX;
+use crate::model::parts::{Failure, Lease, Request, Status};
+use crate::model::transition::Transition;
+use crate::session::created::NewSession;
+use crate::session::record::{OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
+
+/// What a backend has to do with a commit.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Plan {
+    /// Store these events and this record, together, and answer with [`Plan::committed`].
+    #[non_exhaustive]
+    Write {
+        /// The events, at least one, in order.
+        events: Vec<Event>,
+        /// The record after them.
+        after: Box<Session>,
+    },
+    /// Store nothing and give this answer: the commit was applied before, or asks for what is so already.
+    Answer(Box<Committed>),
+}
+
+impl Plan {
+    /// The answer for the commit's sender, once the plan is carried out.
+    pub fn committed(self) -> Committed {
+        match self {
+            Self::Answer(committed) => *committed,
+            Self::Write { events, after } => Committed {
+                first: events.first().map_or(after.head, |event| event.seq),
+                last: after.head,
+                epoch: after.recent.last().and_then(|commit| commit.epoch),
+                session: *after,
+                replayed: false,
+            },
+        }
+    }
+}
+
+/// A commit in the making: the steps taken so far, and the session as it would be after them.
+pub(super) struct Planner<'a> {
+    pub(super) commit: &'a Commit,
+    pub(super) session: Session,
+    pub(super) events: Vec<Event>,
+    /// The composed transition of each event, in step with `events`.
+    pub(super) transitions: Vec<Option<Transition>>,
+    /// Whether the commit writes under the live lease.
+    pub(super) holds_lease: bool,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn run(now: Option<&Session>, commit: &'a Commit) -> Result<Plan> {
+        let mut steps = commit.steps.as_slice();
+        let mut planner = match now {
+            Some(session) => Self {
+                commit,
+                session: session.clone(),
+                events: Vec::new(),
+                transitions: Vec::new(),
+                holds_lease: commit.fence.is_some(),
+            },
+            None => {
+                let [Step::Trigger(Trigger::Create(new)), rest @ ..] = steps else {
+                    return Err(Error::invalid(format!("commit {} creates no session first", commit.id)));
+                };
+                steps = rest;
+                Self::create(commit, new)?
+            }
+        };
+        for step in steps {
+            match step {
+                Step::Event(event) => planner.event(event)?,
+                Step::Trigger(trigger) => planner.trigger(trigger)?,
+            }
+        }
+        planner.finish(now)
+    }
+
+    /// The session's first event.
+    pub(super) fn create(commit: &'a Commit, new: &NewSession) -> Result<Self> {
+        if new.id != commit.session {
+            return Err(Error::invalid(format!(
+                "a commit for session {} creates session {}",
+                commit.session, new.id
+            )));
+        }
+        let body = Body::SessionCreated(Box::new(new.created.clone()));
+        new.created.attributes.check()?;
+        let seq = new.created.lineage.base().next();
+        let event = sealed(commit, seq, NewEvent::of(&body));
+        let session = Session::begin(new.id, &event)?;
+        Ok(Self { commit, session, events: vec![event], transitions: vec![None], holds_lease: false })
+    }
+
+    /// Stores the transitions on their events, numbers the events, checks the limits.
+    pub(super) fn finish(mut self, now: Option<&Session>) -> Result<Plan> {
+        if self.events.is_empty() {
+            return Ok(Plan::Answer(Box::new(nothing_to_do(self.session))));
+        }
+        let of = u32::try_from(self.events.len())
+            .map_err(|_| Error::limit("a commit of too many events; send several"))?;
+        for (n, (event, transition)) in (1..).zip(self.events.iter_mut().zip(&self.transitions)) {
+            (event.n, event.of) = (n, of);
+            event.transition = transition.as_ref().map(RawJson::of).transpose()?;
+        }
+        let mut after = None;
+        for event in &self.events {
+            match &mut after {
+                None => {
+                    after = Some(match now {
+                        None => Session::begin(self.commit.session, event)?,
+                        Some(session) => {
+                            let mut session = session.clone();
+                            session.apply(event)?;
+                            session
+                        }
+                    });
+                }
+                Some(session) => session.apply(event)?,
+            }
+        }
+        let after = after.ok_or_else(|| Error::invalid("a commit without events"))?;
+        check_limits(now, &after)?;
+        Ok(Plan::Write { events: self.events, after: Box::new(after) })
+    }
+
+    /// Adds an event as it is.
+    pub(super) fn push(&mut self, event: NewEvent) -> Result<()> {
+        let event = sealed(self.commit, self.session.head.next(), event);
+        self.session.apply(&event)?;
+        self.events.push(event);
+        self.transitions.push(None);
+        Ok(())
+    }
+
+    /// Who writes an event.
+    pub(super) fn actor_of(&self, event: &NewEvent) -> Actor {
+        self.commit.actor_of(event)
+    }
+
+    pub(super) fn target(&self, kind: TriggerKind) -> Result<Target> {
+        target(self.session.status.state, kind).ok_or_else(|| self.refused(kind))
+    }
+
+    /// The state that a trigger leads to where that does not depend on what is open.
+    pub(super) fn enter(&self, kind: TriggerKind) -> Result<SessionState> {
+        Ok(match self.target(kind)? {
+            Target::To(state) => state,
+            _ => self.session.status.state,
+        })
+    }
+
+    pub(super) fn refused(&self, trigger: TriggerKind) -> Error {
+        let from = self.session.status.state;
+        Error::new(
+            ErrorKind::InvalidTransition { from, trigger },
+            format!(
+                "session {} is {}; {trigger} is not possible there",
+                self.session.id, self.session.status
+            ),
+        )
+    }
+
+    /// The status that a target comes to; `idle` is the reason where nothing is open.
+    pub(super) fn resolve_target(&self, target: Target, idle: Reason) -> Status {
+        let session = &self.session;
+        let open = || {
+            if session.last_input > session.handled {
+                Status::new(SessionState::Queued, Reason::Input)
+            } else if !session.wakes.is_empty() {
+                Status::new(SessionState::Queued, Reason::QueuedWake)
+            } else if idle == Reason::Fresh && session.started_at.is_some() && target != Target::OpenIfQueued
+            {
+                Status::new(SessionState::Idle, Reason::EndTurn)
+            } else {
+                Status::new(SessionState::Idle, idle)
+            }
+        };
+        match target {
+            Target::To(state) => Status::new(state, idle),
+            Target::Stay | Target::Already | Target::Retry => session.status,
+            Target::Open => open(),
+            Target::OpenOrAction => match &session.action {
+                Some(action) => Status::new(SessionState::RequiresAction, action.kind.reason()),
+                None => open(),
+            },
+            Target::OpenIfQueued if session.status.state == SessionState::Queued => open(),
+            Target::OpenIfQueued if session.status.state == SessionState::Idle => {
+                Status::new(SessionState::Idle, Reason::Fresh)
+            }
+            Target::OpenIfQueued => session.status,
+            Target::Recovered if session.status.reason == Reason::ResourceError => {
+                Status::new(SessionState::Initializing, Reason::Fresh)
+            }
+            Target::Recovered => open(),
+            Target::Previous => session.before.unwrap_or(Status::new(SessionState::Idle, Reason::Fresh)),
+        }
+    }
+
+    pub(super) fn change(&self, trigger: TriggerKind, to: SessionState, reason: Reason) -> Transition {
+        Transition::new(trigger, self.session.status.state, to, reason)
+    }
+
+    /// A change that also gives the lease back.
+    pub(super) fn released(&self, trigger: TriggerKind, to: SessionState, reason: Reason) -> Transition {
+        let mut change = self.change(trigger, to, reason);
+        change.lease = Some(None);
+        if self.session.requested.is_some() {
+            change.requested = Some(None);
+        }
+        change
+    }
+
+    /// Says that what the run took up is done with: the inputs up to `taken`, and the wakes that were due.
+    pub(super) fn taken_done(&self, change: &mut Transition) {
+        self.inputs_done(change, self.session.taken, self.session.arrived);
+        if let Some(lease) = self.session.lease.as_ref().filter(|_| !self.session.wakes.is_empty()) {
+            change.wakes_done = Some(lease.since);
+            // One that was scheduled meanwhile, by a clock that is behind, is for the next run.
+            let due = self.session.wakes.iter().filter(|wake| wake.at <= lease.since).count();
+            let unseen = due > self.session.woken_by().count();
+            change.wakes_seen = unseen.then_some(self.session.begun);
+        }
+    }
+
+    /// Says that the inputs up to `handled` are done with and `pending` are not.
+    pub(super) fn inputs_done(&self, change: &mut Transition, handled: Seq, pending: u64) {
+        if handled > self.session.handled {
+            change.handled = Some(handled);
+        }
+        if pending != self.session.pending {
+            change.pending = Some(pending);
+        }
+    }
+
+    /// Makes sure that there is an event to record a change on.
+    pub(super) fn carry(&mut self) -> Result<()> {
+        if self.events.is_empty() {
+            self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
+        }
+        Ok(())
+    }
+
+    /// Records a change on the last event, and makes it.
+    pub(super) fn record(&mut self, change: Transition) {
+        self.session.assign(&change, self.commit.at);
+        if let Some(slot) = self.transitions.last_mut() {
+            *slot = Some(match slot.take() {
+                Some(earlier) => earlier.then(change),
+                None => change,
+            });
+        }
+    }
+
+    /// Records the end of a run, and sets the session aside where that had been asked of the run.
+    pub(super) fn record_end(&mut self, change: Transition, asked: Option<Request>) {
+        self.record(change);
+        self.holds_lease = false;
+        if let Some(Request::Suspend(reason)) = asked {
+            self.record(self.change(TriggerKind::Suspend, SessionState::Suspended, reason));
+        }
+    }
+
+    pub(super) fn lease(&self, request: &LeaseRequest) -> Lease {
+        Lease {
+            holder: request.holder.clone(),
+            run: request.run,
+            epoch: self.session.epoch.next(),
+            ttl_ms: u64::try_from(request.ttl.as_millis()).unwrap_or(u64::MAX),
+            since: self.commit.at,
+        }
+    }
+
+    pub(super) fn need_lease(&self) -> Result<()> {
+        if self.holds_lease {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "only a run ends or continues itself: fence the commit for session {}",
+            self.session.id
+        )))
+    }
+
+    /// Gives every open call its one result, and every open span its end.
+    pub(super) fn close_calls(&mut self) -> Result<()> {
+        let calls: Vec<_> = self.session.open_calls.iter().map(|open| open.call.clone()).collect();
+        for call in calls {
+            let result = Body::AgentToolResult(ToolResult::interrupted(call));
+            self.push(NewEvent::of(&result).with_actor(Actor::SYSTEM))?;
+        }
+        self.close_spans()
+    }
+
+    pub(super) fn close_spans(&mut self) -> Result<()> {
+        let spans: Vec<_> = self.session.open_spans.iter().map(|open| open.span.clone()).collect();
+        for span in spans {
+            let end = Body::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Interrupted));
+            self.push(NewEvent::of(&end).with_actor(Actor::SYSTEM))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn busy(session: &Session, lease: &Lease) -> Error {
+    Error::new(
+        ErrorKind::Busy { holder: lease.holder.clone() },
+        format!(
+            "session {} is run by {}; wait, send the input for its next run, or fork",
+            session.id, lease.holder
+        ),
+    )
+}
+
+pub(super) fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
+    Event {
+        seq,
+        commit: commit.id,
+        n: 0,
+        of: 0,
+        at: commit.at,
+        actor: commit.actor_of(&event),
+        kind: event.kind,
+        run: commit.run,
+        transition: None,
+        data: event.data,
+        extra: event.extra,
+    }
+}
+
+/// Refuses a commit that fills the record beyond its limits. One that does not add to what is over is let through,
+/// so that a session at its limit can always end, close its calls and be cleared.
+pub(super) fn check_limits(now: Option<&Session>, after: &Session) -> Result<()> {
+    let counts = |session: &Session| {
+        [session.open_calls.len(), session.open_spans.len(), session.wakes.len(), session.documents.len()]
+    };
+    let before = now.map_or([0; 4], counts);
+    let most = [
+        (OPEN_CALLS_MAX, "open tool calls"),
+        (OPEN_CALLS_MAX, "open spans"),
+        (WAKES_MAX, "scheduled wakes"),
+        (DOCUMENTS_MAX, "documents"),
+    ];
+    for ((count, before), (most, noun)) in counts(after).into_iter().zip(before).zip(most) {
+        if count > most && count > before {
+            return Err(Error::limit(format!(
+                "session {} would have {count} {noun}; at most {most} are kept",
+                after.id
+            )));
+        }
+    }
+    after.attributes.check_counts()?;
+    let bytes = after.content_bytes();
+    if bytes > RECORD_CONTENT_MAX_BYTES && now.is_none_or(|now| bytes > now.content_bytes()) {
+        return Err(Error::limit(format!(
+            "session {} would have {bytes} bytes of labels, metadata, calls, wakes and documents in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
+            after.id
+        )));
+    }
+    Ok(())
+}
+
+/// What a run that ended without saying why is recorded as, by hosts that only know that it failed.
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        Self::new(Reason::RunError, error.to_string())
+    }
+}
+
+pub(super) fn nothing_to_do(session: Session) -> Committed {
+    Committed { first: session.head.next(), last: session.head, epoch: None, session, replayed: false }
+}

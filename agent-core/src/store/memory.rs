@@ -1,0 +1,387 @@
+//! The in-memory backend: the reference, and the proof that the three traits suffice. Durable for nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::future::{Either, select};
+use tokio::sync::watch;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::{DeviceId, Epoch, Revision, Seq, SessionId, TenantId, WorkspaceId};
+use crate::base::state::SessionState;
+use crate::base::timestamp::Timestamp;
+use crate::commit::plan::plan;
+use crate::commit::plan::planner::Plan;
+use crate::commit::{Commit, Committed, Expect};
+use crate::event::header::Event;
+use crate::model::workspace::Workspace;
+use crate::session::record::Session;
+use crate::session::summary::SessionSummary;
+use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
+use crate::store::open_state::OpenState;
+use crate::store::page::Page;
+use crate::store::read::{EventPage, ReadEvents};
+use crate::store::session::{
+    Capabilities, Durability, Pulse, Purge, Purged, Scope, SessionQuery, SessionStore,
+};
+use crate::store::storage::{Storage, Tenants};
+use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
+
+/// Keeps everything in memory, for one tenant. Clones share it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::{MemoryStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
+/// use agent_core::clock::Effects;
+/// use agent_core::event::NewEvent;
+/// use agent_core::session::NewSession;
+///
+/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let done = store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+/// assert_eq!(done.last, Seq::new(2));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    tenants: Arc<Mutex<BTreeMap<TenantId, Arc<Tenant>>>>,
+    tenant: Arc<Tenant>,
+    open: OpenState,
+}
+
+/// One tenant's data. One lock: each operation is short and copies what it returns.
+#[derive(Debug, Default)]
+struct Tenant {
+    data: Mutex<Data>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    workspaces: HashMap<WorkspaceId, Slot>,
+    sessions: HashMap<SessionId, Log>,
+    /// What was made from each session, so that whoever asks for that looks at no others.
+    children: HashMap<SessionId, Vec<SessionId>>,
+    bindings: BTreeMap<DeviceId, WorkspaceId>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Live { record: Box<Workspace>, config: Option<String> },
+    Tombstone,
+}
+
+#[derive(Debug)]
+struct Log {
+    record: Session,
+    /// The session's own events; the first has the number after the lineage's base, less what was purged.
+    events: Vec<Event>,
+    beat: u64,
+    head: watch::Sender<Seq>,
+}
+
+impl MemoryStore {
+    /// An empty store, for the tenant `default`.
+    pub fn new() -> Self {
+        let tenant = Arc::<Tenant>::default();
+        let tenants = BTreeMap::from([(TenantId::default(), tenant.clone())]);
+        Self { tenants: Arc::new(Mutex::new(tenants)), tenant, open: OpenState::new("the store in memory") }
+    }
+
+    /// The same store for another tenant.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Self {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenant = tenants.entry(tenant.clone()).or_default().clone();
+        Self { tenants: self.tenants.clone(), tenant, open: self.open.clone() }
+    }
+
+    fn data(&self) -> Result<MutexGuard<'_, Data>> {
+        self.open.check()?;
+        // A panic while the lock is held cannot leave half a change: each write is a single assignment at its end.
+        Ok(self.tenant.data.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Closes the store for all of its tenants and clones: calls after it fail with `Unavailable`. What it held is gone when
+    /// the last clone is dropped.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub async fn close(&self) -> Result<()> {
+        self.open.close(async { Ok(()) }).await
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Data {
+    fn log(&self, id: SessionId) -> Result<&Log> {
+        self.sessions.get(&id).ok_or_else(|| no_session(id))
+    }
+
+    fn workspace(&self, id: WorkspaceId) -> Result<(&Workspace, Option<&String>)> {
+        match self.workspaces.get(&id) {
+            Some(Slot::Live { record, config }) => Ok((record, config.as_ref())),
+            Some(Slot::Tombstone) => Err(workspace_deleted(id)),
+            None => Err(no_workspace(id)),
+        }
+    }
+}
+
+fn no_session(id: SessionId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+}
+
+fn no_workspace(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+}
+
+fn workspace_deleted(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted; its id is not used again"))
+}
+
+#[async_trait]
+impl SessionStore for MemoryStore {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let mut data = self.data()?;
+        let now = data.sessions.get(&commit.session).map(|log| &log.record);
+        let planned = plan(now, &commit)?;
+        if let Plan::Write { events, after } = &planned {
+            if now.is_none()
+                && let Some(parent) = after.origin.parent()
+            {
+                check_parent(&data, parent)?;
+                data.children.entry(parent).or_default().push(commit.session);
+            }
+            let log = data.sessions.entry(commit.session).or_insert_with(|| Log {
+                record: (**after).clone(),
+                events: Vec::new(),
+                beat: 0,
+                head: watch::Sender::new(Seq::ZERO),
+            });
+            log.events.extend(events.iter().cloned());
+            log.record = (**after).clone();
+            log.head.send_replace(after.head);
+        }
+        Ok(planned.committed())
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        Ok(self.data()?.log(id)?.record.clone())
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let data = self.data()?;
+        let events = &data.log(id)?.events;
+        if read.newest {
+            EventPage::collect(
+                &read,
+                events.iter().rev().skip_while(|event| !read.wants_before(event)).cloned().map(Ok),
+            )
+        } else {
+            let start = events.partition_point(|event| event.seq <= read.after);
+            EventPage::collect(&read, events[start..].iter().cloned().map(Ok))
+        }
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let data = self.data()?;
+        let summary = |log: &Log| SessionSummary::from(&log.record);
+        let Some(parent) = query.parent else { return query.page(data.sessions.values().map(summary)) };
+        let children = data.children.get(&parent).into_iter().flatten();
+        query.page(children.filter_map(|id| data.sessions.get(id)).map(summary))
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let purge = purge.sparing_forks(self).await?;
+        let mut data = self.data()?;
+        let log = data.sessions.get_mut(&purge.session).ok_or_else(|| no_session(purge.session))?;
+        purge.check(&log.record)?;
+        let before = log.events.len();
+        log.events.retain(|event| event.seq <= purge.keep);
+        log.record = log.record.tombstone();
+        Ok(Purged::new((before - log.events.len()) as u64))
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let mut data = self.data()?;
+        let log = data.sessions.get_mut(&id).ok_or_else(|| no_session(id))?;
+        if log.record.lease.as_ref().is_some_and(|lease| lease.epoch == epoch) {
+            log.beat += 1;
+        }
+        Ok(())
+    }
+
+    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
+        Ok(Pulse::new(self.data()?.log(id)?.beat, false))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Scope::Process, Durability::None)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let mut head = self.data()?.log(id)?.head.subscribe();
+        let (head, closed) = (pin!(head.wait_for(|head| *head > seen)), pin!(self.open.closed()));
+        match select(head, closed).await {
+            Either::Left((head, _)) => Ok(*head.map_err(|_| no_session(id))?),
+            Either::Right((closed, _)) => Err(closed),
+        }
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
+
+/// A session is not made from one that is deleted.
+fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
+    let record = &data.log(parent)?.record;
+    if record.status.state == SessionState::Deleted {
+        return Err(Error::new(
+            ErrorKind::Deleted,
+            format!("session {parent} was deleted; nothing is made from it"),
+        ));
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl WorkspaceStore for MemoryStore {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.data()?.workspace(id).map(|(record, _)| record.clone())
+    }
+
+    async fn put(&self, mut workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        workspace.check()?;
+        let mut data = self.data()?;
+        let (now, config) = match data.workspace(workspace.id) {
+            Ok((record, config)) => (Some(record), config.cloned()),
+            Err(error) if *error.kind() == ErrorKind::NotFound => (None, None),
+            Err(error) => return Err(error),
+        };
+        workspace.prepare_put(now, expect)?;
+        data.workspaces.insert(workspace.id, Slot::Live { record: Box::new(workspace.clone()), config });
+        Ok(workspace)
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let mut data = self.data()?;
+        data.workspace(id)?;
+        if let Some(Slot::Live { record, .. }) = data.workspaces.get_mut(&id) {
+            record.last_accessed = record.last_accessed.max(at);
+        }
+        Ok(())
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let data = self.data()?;
+        query.page(data.workspaces.values().filter_map(|slot| match slot {
+            Slot::Live { record, .. } => Some((**record).clone()),
+            Slot::Tombstone => None,
+        }))
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        match self.data()?.workspaces.get_mut(&id) {
+            Some(slot) => *slot = Slot::Tombstone,
+            None => return Err(no_workspace(id)),
+        }
+        Ok(())
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        self.data()?.workspace(id).map(|(_, config)| config.cloned())
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        ContentHash::check_size(text.as_deref())
+            .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
+        let mut data = self.data()?;
+        let (_, now) = data.workspace(id)?;
+        ContentHash::check(
+            expect,
+            now.map(String::as_str),
+            &format_args!("the configuration of workspace {id}"),
+        )?;
+        if let Some(Slot::Live { config, .. }) = data.workspaces.get_mut(&id) {
+            *config = text;
+        }
+        Ok(())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
+
+#[async_trait]
+impl BindingStore for MemoryStore {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        Ok(self.data()?.bindings.get(device).copied())
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let mut data = self.data()?;
+        let bound = decide_bind(device, data.bindings.get(device).copied(), to, expect)?;
+        data.bindings.insert(device.clone(), bound);
+        Ok(bound)
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        Ok(self.data()?.bindings.remove(device).is_some())
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let mut data = self.data()?;
+        let before = data.bindings.len();
+        data.bindings.retain(|_, workspace| *workspace != id);
+        Ok((before - data.bindings.len()) as u64)
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        query.page(
+            self.data()?.bindings.iter().map(|(device, workspace)| Binding::new(device.clone(), *workspace)),
+        )
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
+
+#[async_trait]
+impl Tenants for MemoryStore {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        self.tenant(tenant).into()
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        self.open.check()?;
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Page::new(
+            tenants.keys().filter(|id| after.as_ref().is_none_or(|after| *id > after)).cloned().collect(),
+        ))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}

@@ -1,0 +1,35 @@
+//! What a backend implements, what it is asked and answers, and what is made of its methods for every backend.
+//!
+//! The traits themselves are at the root of the crate: [`WorkspaceStore`](crate::WorkspaceStore),
+//! [`SessionStore`](crate::SessionStore), [`BindingStore`](crate::BindingStore).
+
+pub(crate) mod address;
+pub(crate) mod binding;
+pub(crate) mod compact;
+pub(crate) mod ext;
+pub(crate) mod hidden;
+pub(crate) mod history;
+pub(crate) mod memory;
+pub(crate) mod open_state;
+pub(crate) mod page;
+pub(crate) mod purge;
+pub(crate) mod read;
+pub(crate) mod report;
+pub(crate) mod retry;
+pub(crate) mod session;
+pub(crate) mod storage;
+pub(crate) mod workspace;
+
+pub use address::{Registry, StoreAddress, decoded, parts};
+pub use binding::{Binding, BindingQuery, decide_bind};
+pub use hidden::{Shelf, WorkspaceArea};
+pub use history::{next_events, own_events};
+pub use open_state::Operating;
+pub use page::{Cursor, Damaged, PAGE_MAX, Page};
+pub use purge::{Needed, NeededBy, needed_by_forks};
+pub use read::{EventPage, ReadEvents};
+pub use report::{note_report, report_to_parent};
+pub use session::{
+    Capabilities, Consistency, Durability, Pulse, Purge, Purged, Rebuilt, Scope, SessionQuery,
+};
+pub use workspace::{ContentHash, WorkspaceQuery};

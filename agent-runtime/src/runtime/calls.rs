@@ -1,0 +1,341 @@
+//! One step of a run with its tools: store the calls, make them, store each result as it comes.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use tracing::{Instrument, info_span};
+
+use crate::context::ModelContext;
+use crate::runtime::driver::Driver;
+use crate::runtime::plugin::ToolContext;
+use crate::runtime::provider::{ModelCall, ToolMode};
+use crate::runtime::report::Update;
+use crate::runtime::spans;
+use crate::runtime::stop::Stopped;
+use crate::runtime::tools::text_json;
+use agent_core::event::{
+    Body, Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+};
+use agent_core::json::RawJson;
+use agent_core::model::{ActionId, ActionKind, CallId, Keep, OpenCall, PendingAction};
+use agent_core::session::Session;
+use agent_core::store::ReadEvents;
+use agent_core::text::check_text;
+use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
+
+/// How many calls one commit makes, at most; a record holds no more than 64 that are open.
+const CALLS_AT_ONCE: usize = 32;
+
+/// How a run goes on after its tools.
+pub(super) enum After {
+    /// With the next question to the model.
+    Ask,
+    /// It ends: somebody asked for that.
+    Stop,
+    /// It ends, and the session waits for an answer.
+    Await(PendingAction),
+}
+
+impl Driver {
+    /// The calls under ids that are valid and unique in the conversation, and names that can be stored.
+    pub(super) fn named(&self, calls: Vec<ModelCall>, context: &ModelContext) -> Vec<ToolUse> {
+        let effects = self.handle.runtime().effects();
+        let mut named: Vec<ToolUse> = Vec::with_capacity(calls.len());
+        for call in calls {
+            let is_used = |id: &CallId| {
+                context.has_call(id)
+                    || named.iter().any(|other| other.call == *id)
+                    || self.session.open_calls.iter().any(|open| open.call == *id)
+            };
+            let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
+            let id = given.or_else(|| format!("call-{}", effects.new_uuid().simple()).parse().ok());
+            // A UUID with a word before it is an id, of at most 40 bytes: some providers take no longer one.
+            let Some(id) = id else { continue };
+            let name = match check_text("tool name", &call.name, 128) {
+                Ok(()) => call.name,
+                Err(_) => "unnamed".to_owned(),
+            };
+            named.push(ToolUse::new(id, name, call.input));
+        }
+        named
+    }
+
+    /// Stores what was said and the calls, makes those that need no answer first, and stores each result as it comes.
+    pub(super) async fn call_tools(
+        &mut self,
+        calls: Vec<ToolUse>,
+        mut said: Vec<Body>,
+        context: &mut ModelContext,
+    ) -> Result<After> {
+        let shared = self.handle.runtime().shared.clone();
+        let mut waiting = None;
+        for calls in calls.chunks(CALLS_AT_ONCE) {
+            let mut spans = Vec::new();
+            for call in calls {
+                said.push(match self.mode(&call.name) {
+                    ToolMode::Outside => Body::AgentCustomToolUse(call.clone()),
+                    _ => Body::AgentToolUse(call.clone()),
+                });
+                if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
+                    spans.extend(spans::started(call.call.as_str(), &call.name));
+                }
+            }
+            let kept = said.iter().map(|body| NewEvent::of(&self.kept(body)));
+            let commit = self.save(kept.chain(spans).collect()).await?;
+            for body in said.drain(..) {
+                context.push(body, commit);
+            }
+            for call in calls {
+                self.send(Update::ToolCalled(call.clone()));
+                if let Some(action) = self.action_for(call, self.mode(&call.name)) {
+                    waiting.get_or_insert(action);
+                } else if !self.make_call(call, context).await? {
+                    return Ok(After::Stop);
+                }
+            }
+        }
+        Ok(waiting.map_or(After::Ask, After::Await))
+    }
+
+    /// Stores what was said and the calls, each with a result that says why it is not made.
+    pub(super) async fn refuse_calls(
+        &mut self,
+        calls: &[ToolUse],
+        mut said: Vec<Body>,
+        why: &str,
+    ) -> Result<()> {
+        let why = text_json(why);
+        let refused = |call: &ToolUse| ToolResult::new(call.call.clone(), ToolOutcome::Error, why.clone());
+        for calls in calls.chunks(CALLS_AT_ONCE) {
+            said.extend(calls.iter().cloned().map(Body::AgentToolUse));
+            said.extend(calls.iter().map(refused).map(Body::AgentToolResult));
+            let kept = said.drain(..).map(|body| NewEvent::of(&self.kept(&body))).collect();
+            self.save(kept).await?;
+            for call in calls {
+                self.send(Update::ToolCalled(call.clone()));
+                self.send(Update::ToolDone(refused(call)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with the calls for which the run before had to wait: makes those that were allowed, and waits for the
+    /// next answer where there is one to wait for.
+    pub(super) async fn answered_calls(&mut self, context: &mut ModelContext) -> Result<After> {
+        let shared = self.handle.runtime().shared.clone();
+        let mut waiting = None;
+        for open in self.session.open_calls.clone() {
+            let Some(call) = self.call_at(&open).await? else { continue };
+            if open.custom {
+                waiting = waiting.or_else(|| self.action_for(&call, ToolMode::Outside));
+                continue;
+            }
+            let asks = self.mode(&call.name) == ToolMode::Ask;
+            match self.decision(&open).await? {
+                None => {
+                    let mode = if asks { ToolMode::Ask } else { ToolMode::Confirm };
+                    waiting = waiting.or_else(|| self.action_for(&call, mode));
+                }
+                Some(answer) if asks => {
+                    let result =
+                        ToolResult::new(call.call.clone(), ToolOutcome::Ok, RawJson::of(&answered(&answer))?);
+                    self.save_result(result, false, context).await?;
+                }
+                Some(answer) if answer.decision == Decision::Allow => {
+                    if shared.config.spans {
+                        self.save(spans::started(call.call.as_str(), &call.name).into_iter().collect())
+                            .await?;
+                    }
+                    if !self.make_call(&call, context).await? {
+                        return Ok(After::Stop);
+                    }
+                }
+                Some(answer) => {
+                    let note = answer.note.as_deref().filter(|note| !note.trim().is_empty());
+                    let note = note.unwrap_or("not allowed");
+                    let result = ToolResult::new(call.call.clone(), ToolOutcome::Denied, text_json(note));
+                    self.save_result(result, false, context).await?;
+                }
+            }
+        }
+        Ok(waiting.map_or(After::Ask, After::Await))
+    }
+
+    /// Makes one call and stores its result. `false` where the run is to end; the call then stays open for its end.
+    async fn make_call(&mut self, call: &ToolUse, context: &mut ModelContext) -> Result<bool> {
+        if self.asked_to_end()? {
+            return Ok(false);
+        }
+        let shared = self.handle.runtime().shared.clone();
+        self.tool_calls += 1;
+        let result = if self.tool_calls > self.settings.limits.tool_calls {
+            let text = text_json("not called: the run has reached its limit of tool calls");
+            ToolResult::new(call.call.clone(), ToolOutcome::Error, text)
+        } else {
+            let session = &self.session;
+            let runtime = self.handle.runtime();
+            let mut for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
+                .with_sessions(runtime.storage.sessions.clone())
+                .with_effects(shared.effects.clone());
+            if let Some(secrets) = &runtime.secrets {
+                for_whom = for_whom.with_secrets(secrets.clone());
+            }
+            let span = info_span!("tool", tool = %call.name, call = %call.call);
+            let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
+            let work = shared.tools.call(call, for_whom, policies, time);
+            tokio::select! {
+                biased;
+                stopped = &mut self.stop => return match stopped {
+                    Stopped::Asked => Ok(false),
+                    Stopped::Fenced(error) => Err(error),
+                },
+                result = work.instrument(span) => result,
+            }
+        };
+        self.save_result(result, shared.config.spans, context).await?;
+        Ok(true)
+    }
+
+    /// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
+    fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
+        let (kind, lead) = match mode {
+            ToolMode::Direct | ToolMode::Never => return None,
+            ToolMode::Confirm => (ActionKind::ToolConfirmation, "May "),
+            ToolMode::Outside => (ActionKind::ToolResult, "Waits for "),
+            ToolMode::Ask => (ActionKind::Approval, ""),
+        };
+        // What is cut short is hidden first: a part of a value would not be known.
+        let input = self.handle.runtime().hide_json(call.input.clone());
+        let asked: Question = match mode {
+            ToolMode::Ask => input.to().unwrap_or_default(),
+            _ => Question::default(),
+        };
+        let whole = || format!("{lead}{} {}", call.name, input.get());
+        let question = asked.question.unwrap_or_else(whole);
+        let offered = asked.choices.len();
+        let fits = |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
+        let choices: Vec<_> =
+            asked.choices.into_iter().filter(fits).take(PendingAction::CHOICES_MAX).collect();
+        let less = match offered - choices.len() {
+            0 => String::new(),
+            less => format!(" [… {less} of {offered} choices left out …]"),
+        };
+        let most = PendingAction::QUESTION_MAX_BYTES - less.len();
+        let question = PendingAction::shortened(question, most) + &less;
+        // What is a call's id is an action's.
+        let id: ActionId = call.call.as_str().parse().ok()?;
+        let seq = self.session.open_calls.iter().find(|open| open.call == call.call).map(|open| open.seq);
+        let mut action =
+            PendingAction::new(id, kind, question).with_choices(choices).with_call(call.name.clone(), seq);
+        if let Some(time) = self.settings.limits.answer_timeout {
+            let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+            action = action.expires_at(self.handle.runtime().effects().now().plus_micros(micros));
+        }
+        Some(action)
+    }
+
+    async fn save_result(
+        &mut self,
+        mut result: ToolResult,
+        span: bool,
+        context: &mut ModelContext,
+    ) -> Result<()> {
+        // The stores hide it too; what the model and the caller see goes past them.
+        result.output = self.handle.runtime().hide_json(result.output);
+        let body = Body::AgentToolResult(result.clone());
+        let mut events = vec![NewEvent::of(&self.kept(&body))];
+        if span {
+            events.extend(spans::completed(result.call.as_str(), result.outcome));
+        }
+        let commit = self.save(events).await?;
+        context.push(body, commit);
+        self.send(Update::ToolDone(result));
+        Ok(())
+    }
+
+    /// What the log is to keep of a payload. Within the run the model is given all of it.
+    fn kept<'a>(&self, body: &'a Body) -> Cow<'a, Body> {
+        let runtime = self.handle.runtime();
+        let keep = self.session.attributes.keep.unwrap_or(runtime.config().keep);
+        match body {
+            Body::AgentToolUse(call)
+                if keep != Keep::Everything
+                    && matches!(self.mode(&call.name), ToolMode::Direct | ToolMode::Never) =>
+            {
+                let input = RawJson::empty_object();
+                Cow::Owned(Body::AgentToolUse(ToolUse::new(call.call.clone(), call.name.clone(), input)))
+            }
+            Body::AgentToolResult(result) if keep != Keep::Everything => {
+                let output = text_json("not kept");
+                Cow::Owned(Body::AgentToolResult(ToolResult::new(
+                    result.call.clone(),
+                    result.outcome,
+                    output,
+                )))
+            }
+            _ => Cow::Borrowed(body),
+        }
+    }
+
+    /// The call that an open call's event holds.
+    async fn call_at(&mut self, open: &OpenCall) -> Result<Option<ToolUse>> {
+        call_at(&*self.handle.runtime().storage.sessions, &self.session, open.seq).await
+    }
+
+    /// What was decided on an open call, if anything was.
+    async fn decision(&mut self, open: &OpenCall) -> Result<Option<ToolConfirmation>> {
+        let read = ReadEvents::last(64).after(open.seq).kinds([EventType::USER_TOOL_CONFIRMATION]);
+        for event in self.events(read).await? {
+            if let Body::UserToolConfirmation(answer) = event.body()?
+                && answer.action.as_str() == open.call.as_str()
+            {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn events(&mut self, read: ReadEvents) -> Result<Vec<Event>> {
+        Ok(self.handle.runtime().storage.sessions.history_of(&self.session, read).await?.events)
+    }
+}
+
+/// The call that an event of a session's history holds.
+pub(crate) async fn call_at(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    seq: Seq,
+) -> Result<Option<ToolUse>> {
+    let before = Seq::new(seq.get().saturating_sub(1));
+    let page = sessions.history_of(session, ReadEvents::first(1).after(before)).await?;
+    let event = page
+        .events
+        .first()
+        .ok_or_else(|| Error::corrupt(format!("session {}: event {seq} cannot be read", session.id)))?;
+    Ok(match event.body()? {
+        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Some(call),
+        _ => None,
+    })
+}
+
+/// Of the input of a tool that asks, what a person is shown.
+#[derive(Debug, Default, Deserialize)]
+struct Question {
+    question: Option<String>,
+    #[serde(default)]
+    choices: Vec<String>,
+}
+
+/// What the model is given of a person's answer.
+#[derive(Debug, Serialize)]
+struct Answered<'a> {
+    decision: Decision,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+}
+
+fn answered(answer: &ToolConfirmation) -> Answered<'_> {
+    Answered { decision: answer.decision, choice: answer.choice.as_deref(), note: answer.note.as_deref() }
+}

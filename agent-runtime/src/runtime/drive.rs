@@ -1,0 +1,358 @@
+//! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
+
+use std::cmp::Reverse;
+
+use tokio::time::timeout;
+use tracing::{Instrument, debug, info_span, warn};
+
+use crate::context::ModelContext;
+use crate::holdings::effective_mounts;
+use crate::runtime::agent::{AgentRuntime, Slot};
+use crate::runtime::ask::{AnswerEnd, ask};
+use crate::runtime::calls::After;
+use crate::runtime::children::deliver_now;
+use crate::runtime::driver::Driver;
+use crate::runtime::provider::StopReason;
+use crate::runtime::report::{RunOutcome, RunReport, Update};
+use crate::runtime::room::Full;
+use crate::runtime::settings::Settings;
+use crate::runtime::spans;
+use crate::runtime::stop::{Heart, Stopped, asks_to_stop};
+use crate::secrets::SecretName;
+use agent_core::commit::{RunEnd, Trigger};
+use agent_core::event::{Body, Message, NewEvent, SystemMessage, ToolOutcome};
+use agent_core::isolated::{called, isolated};
+use agent_core::model::{Actor, Cost, Failure, RunUsage};
+use agent_core::state::Reason;
+use agent_core::{CommitId, Error, ErrorKind, Result, SessionStoreExt};
+
+/// How a run is to end.
+struct Ending {
+    text: String,
+    /// What was said and is not stored yet.
+    said: Vec<NewEvent>,
+    outcome: RunOutcome,
+}
+
+impl Driver {
+    /// Runs to the end. A panic that none of the calls into the host's code has caught ends the run as failed.
+    pub(crate) async fn run(mut self, slot: Slot) {
+        let span = info_span!("run", session = %self.session.id, run = %self.run, epoch = %self.epoch);
+        let sessions = self.handle.runtime().storage.sessions.clone();
+        let ttl = self.handle.runtime().config().lease_ttl;
+        let heart = Heart::beat(sessions, self.session.id, self.epoch, ttl);
+        let end = isolated(|| Box::pin(self.drive().instrument(span))).await;
+        let last = match end {
+            Some(Ok(report)) => Ok(Update::Ended(Box::new(report))),
+            Some(Err(error)) => Err(error),
+            None => Err(self.end_panicked().await),
+        };
+        drop(heart);
+        drop(slot);
+        self.updates.finish(last);
+    }
+
+    /// Ends a run that panicked: what it was about to store is stored, then its end.
+    async fn end_panicked(&mut self) -> Error {
+        let error = Error::new(
+            ErrorKind::Provider,
+            format!("the run of session {} panicked; what it said until then is kept", self.session.id),
+        );
+        let ended = isolated(|| {
+            Box::pin(async {
+                // It may be there already: the same commit again takes no effect then.
+                if let Some(commit) = self.backlog.pop_front()
+                    && let Ok(committed) = self.handle.runtime().storage.sessions.settle(commit).await
+                {
+                    self.handle.note(&committed.session);
+                    self.session = committed.session;
+                }
+                if asks_to_stop(&self.session, self.epoch).is_none() {
+                    self.give_up(&error).await;
+                }
+            })
+        });
+        if ended.await.is_none() {
+            warn!(session = %self.session.id, "the end of a run that panicked could not be stored; its lease expires");
+        }
+        error
+    }
+
+    async fn drive(&mut self) -> Result<RunReport> {
+        self.send(Update::Started { run: self.run, epoch: self.epoch });
+        self.before_run().await;
+        let ended = match self.steps().await {
+            Ok(ending) => self.end(ending).await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(report) => {
+                self.after_run(&report).await;
+                deliver_now(self.handle.runtime(), &self.session).await;
+                Ok(report)
+            }
+            Err(error) => {
+                self.give_up(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the lease back after an error of the store, where that is possible.
+    async fn give_up(&mut self, error: &Error) {
+        if matches!(error.kind(), ErrorKind::Fenced { .. }) {
+            return;
+        }
+        self.backlog.clear();
+        let end = self.failed(self.failure(error));
+        let commit = self.sealed().trigger(Trigger::EndRun(end));
+        match self.handle.runtime().storage.sessions.settle(commit).await {
+            Ok(committed) => self.handle.note(&committed.session),
+            Err(error) => warn!(%error, "the end of a failed run could not be stored; its lease expires"),
+        }
+    }
+
+    /// As the run ends with it. What is cut short is hidden first: a part of a value would not be known.
+    fn failure(&self, error: &Error) -> Failure {
+        Failure::new(Reason::RunError, self.handle.runtime().hide(&error.to_string()))
+    }
+
+    /// Has the values known of what the session mounts, so that they are hidden wherever they come from.
+    async fn know_secrets(&mut self) -> Result<()> {
+        let runtime = self.handle.runtime();
+        let Some(secrets) = &runtime.secrets else { return Ok(()) };
+        let mounts = effective_mounts(&*runtime.storage.sessions, &self.session).await?;
+        for name in mounts.iter().filter_map(|(resource, _)| SecretName::of_resource(resource)) {
+            if let Err(error) = secrets.reveal(self.session.workspace, &name).await {
+                debug!(session = %self.session.id, secret = %name, %error, "a secret that is mounted has no value");
+            }
+        }
+        Ok(())
+    }
+
+    async fn steps(&mut self) -> Result<Ending> {
+        let runtime = self.handle.runtime().clone();
+        let config = runtime.config();
+        self.settings = Settings::for_session(&runtime, &self.session, self.theirs.take()).await?;
+        if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
+            // Said before tools run whose results nobody would be given.
+            let outcome = RunOutcome::Failed(self.failure(&error));
+            return Ok(Ending { text: String::new(), said: Vec::new(), outcome });
+        }
+        self.know_secrets().await?;
+        let limits = self.settings.limits.clone();
+        let mut context =
+            ModelContext::read(&*runtime.storage.sessions, &self.session, limits.context).await?;
+        for damage in context.damaged() {
+            warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
+        }
+        if config.spans {
+            self.prelude.extend(spans::started(&self.run.to_string(), "run"));
+        }
+        self.tell_wakes(&mut context);
+        let mut text = String::new();
+        if !self.session.open_calls.is_empty() {
+            let after = self.answered_calls(&mut context).await?;
+            if let Some(outcome) = outcome_of(after) {
+                return Ok(Ending { text, said: Vec::new(), outcome });
+            }
+        }
+        for _ in 0..limits.turns {
+            if self.asked_to_end()? {
+                return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
+            }
+            context.trim();
+            let answer = ask(self, &context).await;
+            text = answer.text;
+            let mut said = Vec::new();
+            if self.settings.keep_thinking && !answer.thinking.is_empty() {
+                said.push(Body::AgentThinking(Message::new(answer.thinking)));
+            }
+            if !text.trim().is_empty() {
+                said.push(Body::AgentMessage(Message::new(text.clone())));
+            }
+            let full = match answer.end {
+                AnswerEnd::Full(full) => Some(full),
+                _ => None,
+            };
+            let outcome = match answer.end {
+                AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
+                AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
+                AnswerEnd::Failed(error) => Some(RunOutcome::Failed(self.failure(&error))),
+                AnswerEnd::Done(stop) if answer.calls.is_empty() || stop != StopReason::EndTurn => {
+                    Some(RunOutcome::Completed(stop.reason()))
+                }
+                AnswerEnd::Full(full) if answer.calls.is_empty() => {
+                    Some(RunOutcome::Completed(full.reason()))
+                }
+                AnswerEnd::Full(_) | AnswerEnd::Done(_) => None,
+            };
+            if let Some(outcome) = outcome {
+                let said = said.iter().map(NewEvent::of).collect();
+                return Ok(Ending { text, said, outcome });
+            }
+            let calls = self.named(answer.calls, &context);
+            if let Some(full @ Full::Bytes(..)) = full {
+                let why = format!("not called: the answer reached its limit of {full}");
+                self.refuse_calls(&calls, said, &why).await?;
+                let outcome = RunOutcome::Completed(full.reason());
+                return Ok(Ending { text, said: Vec::new(), outcome });
+            }
+            let after = self.call_tools(calls, said, &mut context).await?;
+            if let Some(outcome) = outcome_of(after) {
+                return Ok(Ending { text, said: Vec::new(), outcome });
+            }
+            if full.is_some() || self.tool_calls > limits.tool_calls {
+                break;
+            }
+        }
+        Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Completed(Reason::MaxTurns) })
+    }
+
+    /// Tells the model which wakes the run is for; without that it would be asked nothing.
+    fn tell_wakes(&mut self, context: &mut ModelContext) {
+        let mut due: Vec<_> = self.session.woken_by().collect();
+        due.sort_by_key(|wake| (Reverse(wake.priority), wake.at));
+        for wake in due {
+            let text = format!("The scheduled wake {:?} is due. {}", wake.key, wake.note);
+            let body = Body::SystemMessage(SystemMessage::injected(text.trim_end()));
+            self.prelude.push(NewEvent::of(&body).with_actor(Actor::SYSTEM));
+            context.push(body, CommitId::from_uuid(*self.run.as_uuid()));
+        }
+    }
+
+    /// Stores the end of the run together with what was said last.
+    async fn end(&mut self, ending: Ending) -> Result<RunReport> {
+        let Ending { text, said, mut outcome } = ending;
+        let cost = self.cost();
+        let mut for_good = false;
+        if let Err(error) = &cost {
+            warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+            if matches!(outcome, RunOutcome::Completed(_)) {
+                (outcome, for_good) = (RunOutcome::Failed(self.failure(error)), true);
+            }
+        }
+        let (end, span) = match &outcome {
+            RunOutcome::Completed(reason) => (RunEnd::Completed(*reason), ToolOutcome::Ok),
+            RunOutcome::Failed(failure) => {
+                self.send(Update::Failed(failure.clone()));
+                let failure = failure.clone();
+                // An answer that is complete is not asked for again.
+                (if for_good { RunEnd::Failed(failure) } else { self.failed(failure) }, ToolOutcome::Error)
+            }
+            RunOutcome::Awaiting(action) => (RunEnd::Await(action.clone()), ToolOutcome::Ok),
+            RunOutcome::Interrupted | RunOutcome::Waiting(_) => {
+                (RunEnd::Interrupted, ToolOutcome::Interrupted)
+            }
+        };
+        let cost = cost.unwrap_or_default();
+        self.prelude.extend(said);
+        self.prelude.extend(self.used(cost.clone()));
+        let mut commit = self.sealed();
+        if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
+            commit = commit.events(spans::completed(&self.run.to_string(), span));
+        }
+        self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
+        if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
+            // What was said last cannot be stored; the run ends all the same.
+            let commit = self.sealed().events(self.used(cost)).trigger(Trigger::EndRun(end));
+            self.store(commit).await?;
+        }
+        let stored = self.backlog.is_empty() && !self.lost;
+        let status = self.session.status;
+        Ok(RunReport { run: Some(self.run), text, outcome, usage: self.usage, status, stored })
+    }
+
+    /// How a run ends that failed.
+    fn failed(&self, failure: Failure) -> RunEnd {
+        if !self.unattended {
+            return RunEnd::Failed(failure);
+        }
+        let runtime = self.handle.runtime();
+        let retry = runtime.config().retry;
+        let ready_at = retry.ready_at(runtime.effects().now(), self.session.attempts);
+        RunEnd::retry(failure, ready_at, retry.limit)
+    }
+
+    /// What the run cost, if that is kept and the provider knows it.
+    ///
+    /// # Errors
+    ///
+    /// `Provider` if the provider panicked.
+    fn cost(&self) -> Result<Option<Cost>> {
+        let runtime = self.handle.runtime();
+        if !runtime.config().record_usage {
+            return Ok(None);
+        }
+        let Some(provider) = runtime.shared.named(&self.settings.provider) else { return Ok(None) };
+        let cost = called(|| provider.cost(self.usage))
+            .ok_or_else(|| self.failed_provider("panicked when it was asked for the cost"))?;
+        // One that cannot be stored must not keep the answer from being stored.
+        let used = RunUsage::new(self.run, self.usage).with_cost(cost);
+        match used.check().and_then(|()| self.session.check_usage(&used)) {
+            Ok(()) => Ok(used.cost),
+            Err(error) => {
+                warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+                Ok(None)
+            }
+        }
+    }
+
+    /// What the run used, if that is kept.
+    fn used(&self, cost: Option<Cost>) -> Option<NewEvent> {
+        let runtime = self.handle.runtime();
+        if !runtime.config().record_usage {
+            return None;
+        }
+        let degraded = self.lost || !self.backlog.is_empty();
+        let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
+        Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))
+    }
+
+    async fn before_run(&mut self) {
+        let runtime = self.handle.runtime().clone();
+        for (name, plugin) in &runtime.shared.plugins {
+            let work = isolated(|| plugin.before_run(&self.session));
+            tokio::select! {
+                biased;
+                stopped = &mut self.stop, if self.noticed.is_none() => self.noticed = Some(stopped),
+                () = hook(name, "before_run", &runtime, work) => {}
+            }
+        }
+    }
+
+    async fn after_run(&mut self, report: &RunReport) {
+        let runtime = self.handle.runtime();
+        for (name, plugin) in &runtime.shared.plugins {
+            let work = isolated(|| plugin.after_run(&self.session, report));
+            hook(name, "after_run", runtime, work).await;
+        }
+    }
+}
+
+/// How the run ends after its tools, where it does.
+fn outcome_of(after: After) -> Option<RunOutcome> {
+    match after {
+        After::Ask => None,
+        After::Stop => Some(RunOutcome::Interrupted),
+        After::Await(action) => Some(RunOutcome::Awaiting(action)),
+    }
+}
+
+/// A plugin's hook: what goes wrong in it is logged.
+async fn hook(
+    plugin: &str,
+    name: &str,
+    runtime: &AgentRuntime,
+    work: impl Future<Output = Option<Result<()>>>,
+) {
+    match timeout(runtime.shared.config.limits.tool_timeout, work).await {
+        Ok(Some(Ok(()))) => {}
+        Ok(Some(Err(error))) => {
+            let error = error.to_string();
+            warn!(plugin, hook = name, error = %runtime.hide(&error), "a plugin's hook failed");
+        }
+        Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
+        Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),
+    }
+}

@@ -1,0 +1,161 @@
+//! One run: what it holds, and how it stores what it does.
+
+use std::collections::VecDeque;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::runtime::config::Persistence;
+use crate::runtime::provider::ToolMode;
+use crate::runtime::report::Update;
+use crate::runtime::session_ref::SessionRef;
+use crate::runtime::settings::{Settings, Theirs};
+use crate::runtime::stop::{OwnHead, Stopped, asks_to_stop, stopped};
+use crate::runtime::updates::UpdateSender;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::model::{Actor, Request, Usage};
+use agent_core::session::Session;
+use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, SessionStoreExt};
+
+/// One run.
+pub(crate) struct Driver {
+    pub(super) handle: SessionRef,
+    pub(super) run: RunId,
+    pub(super) epoch: Epoch,
+    pub(super) session: Session,
+    pub(super) updates: UpdateSender,
+    pub(super) own: OwnHead,
+    pub(super) stop: BoxFuture<'static, Stopped>,
+    /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
+    pub(super) noticed: Option<Stopped>,
+    /// What the next commit starts with.
+    pub(super) prelude: Vec<NewEvent>,
+    /// Commits that could not be stored yet, where the configuration goes on without.
+    pub(super) backlog: VecDeque<Commit>,
+    /// Whether something could not be stored, and never will be.
+    pub(super) lost: bool,
+    pub(super) usage: Usage,
+    pub(super) tool_calls: u32,
+    pub(super) settings: Settings,
+    /// Nobody waits for the outcome: a failure is tried again.
+    pub(super) unattended: bool,
+    /// What the workspace chooses, where that was looked up already.
+    pub(super) theirs: Option<Theirs>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        handle: SessionRef,
+        run: RunId,
+        epoch: Epoch,
+        session: Session,
+        updates: UpdateSender,
+        cancel: watch::Receiver<bool>,
+    ) -> Self {
+        let own = OwnHead::default();
+        own.set(session.head);
+        let runtime = handle.runtime();
+        let settings = Settings::of(&runtime.shared);
+        let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
+        let stop = stopped(sessions, session.id, epoch, own.clone(), cancel, stopping).boxed();
+        Self {
+            handle,
+            run,
+            epoch,
+            session,
+            updates,
+            own,
+            stop,
+            noticed: None,
+            prelude: Vec::new(),
+            backlog: VecDeque::new(),
+            lost: false,
+            usage: Usage::default(),
+            tool_calls: 0,
+            settings,
+            unattended: false,
+            theirs: None,
+        }
+    }
+
+    pub(super) fn send(&self, update: Update) {
+        self.updates.send(update);
+    }
+
+    /// Whether the run is to end before its next step: asked here, or by the record.
+    pub(super) fn asked_to_end(&mut self) -> Result<bool> {
+        if matches!(self.session.requested, Some(Request::Suspend(_))) {
+            return Ok(true);
+        }
+        let noticed = self.noticed.take().or_else(|| asks_to_stop(&self.session, self.epoch));
+        match noticed.or_else(|| (&mut self.stop).now_or_never()) {
+            Some(Stopped::Asked) => Ok(true),
+            Some(Stopped::Fenced(error)) => Err(error),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn sealed(&mut self) -> Commit {
+        Commit::seal(self.handle.runtime().effects(), self.session.id, self.session.head)
+            .actor(Actor::AGENT)
+            .fence(self.run, self.epoch)
+            .events(std::mem::take(&mut self.prelude))
+    }
+
+    /// Stores events; returns the commit's id.
+    pub(super) async fn save(&mut self, events: Vec<NewEvent>) -> Result<CommitId> {
+        let commit = self.sealed().events(events);
+        let id = commit.id;
+        self.store(commit).await?;
+        Ok(id)
+    }
+
+    /// Stores a commit, after those that could not be stored before.
+    pub(super) async fn store(&mut self, commit: Commit) -> Result<()> {
+        self.backlog.push_back(commit);
+        let runtime = self.handle.runtime().clone();
+        while let Some(next) = self.backlog.front() {
+            match runtime.storage.sessions.settle(next.clone()).await {
+                Ok(committed) => {
+                    self.own.set(committed.session.head);
+                    self.handle.note(&committed.session);
+                    self.session = committed.session;
+                    self.backlog.pop_front();
+                }
+                Err(error) if goes_on(runtime.config().persistence, &error) => {
+                    // A commit that is itself at fault is not sent again, the others are, with the next step.
+                    let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
+                    self.send(Update::NotStored(error));
+                    if !at_fault {
+                        break;
+                    }
+                    self.lost = true;
+                    self.backlog.pop_front();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a call of the tool waits for somebody.
+    pub(super) fn waits(&self, tool: &str) -> bool {
+        matches!(self.mode(tool), ToolMode::Confirm | ToolMode::Outside | ToolMode::Ask)
+    }
+
+    /// How the calls of a tool are made.
+    pub(super) fn mode(&self, tool: &str) -> ToolMode {
+        self.handle.runtime().shared.tools.mode(tool, &self.settings.tool_policies)
+    }
+
+    pub(super) fn failed_provider(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Provider, format!("provider {} {what}", self.settings.provider))
+    }
+}
+
+/// Whether a run goes on although something could not be stored.
+fn goes_on(persistence: Persistence, error: &Error) -> bool {
+    persistence == Persistence::BestEffort && !matches!(error.kind(), ErrorKind::Fenced { .. })
+}

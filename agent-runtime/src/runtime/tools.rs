@@ -1,0 +1,159 @@
+//! The tools of all plugins, by name; calls that fail, panic or take too long become results.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::runtime::config::ToolPolicy;
+use crate::runtime::plugin::{Plugin, ToolContext};
+use crate::runtime::provider::{ToolMode, ToolSpec};
+use agent_core::event::{EVENT_MAX_BYTES, ToolOutcome, ToolResult, ToolUse};
+use agent_core::isolated::{called, isolated};
+use agent_core::json::RawJson;
+
+/// What is decided on tools by their names.
+type Policies = BTreeMap<String, ToolPolicy>;
+
+/// The most bytes of a tool's error; in an event a byte of text takes up to six.
+const ERROR_MAX_BYTES: usize = 2 << 20;
+
+/// The tools of all plugins.
+#[derive(Debug, Default)]
+pub(crate) struct Toolbox {
+    /// As their plugins offer them.
+    specs: Vec<ToolSpec>,
+    /// Each with its name.
+    owners: HashMap<String, (String, Arc<dyn Plugin>)>,
+}
+
+impl Toolbox {
+    /// The tools of these plugins, for which the host has these policies.
+    pub(crate) fn new(
+        plugins: &[(String, Arc<dyn Plugin>)],
+        policies: &Policies,
+        faults: &mut Vec<String>,
+    ) -> Self {
+        let mut toolbox = Self::default();
+        for (name, plugin) in plugins {
+            let Some(specs) = called(|| plugin.tools()) else {
+                faults.push(format!("plugin {name} panicked when it was asked for its tools"));
+                continue;
+            };
+            for spec in specs {
+                if policies.get(&spec.name).is_some_and(|policy| decided(spec.mode, *policy).is_none()) {
+                    faults.push(format!("tool {} is not run here; a policy can only deny it", spec.name));
+                }
+                faults.extend(spec_faults(&spec, name));
+                let owner = (name.clone(), plugin.clone());
+                if let Some((other, _)) = toolbox.owners.insert(spec.name.clone(), owner) {
+                    faults.push(format!(
+                        "tool {} is offered twice, by plugin {other} and plugin {name}",
+                        spec.name
+                    ));
+                }
+                toolbox.specs.push(spec);
+            }
+        }
+        toolbox
+    }
+
+    /// Those that the model is offered under these policies, each as it is called.
+    pub(crate) fn offered(&self, policies: &Policies) -> Vec<ToolSpec> {
+        let decided = |spec: &ToolSpec| spec.clone().with_mode(mode(spec, policies));
+        self.specs.iter().map(decided).filter(|spec| spec.mode != ToolMode::Never).collect()
+    }
+
+    /// How the calls of a tool are made under these policies.
+    pub(crate) fn mode(&self, name: &str, policies: &Policies) -> ToolMode {
+        let spec = self.specs.iter().find(|spec| spec.name == name);
+        spec.map_or(ToolMode::Direct, |spec| mode(spec, policies))
+    }
+
+    /// Calls a tool; whatever happens comes back as its result.
+    pub(crate) async fn call(
+        &self,
+        call: &ToolUse,
+        context: ToolContext,
+        policies: &Policies,
+        time: Duration,
+    ) -> ToolResult {
+        let failed = |text: String| {
+            // Not cut: what hides secrets comes later, and would not know a part of a value.
+            let text = match text.len() > ERROR_MAX_BYTES {
+                true => format!("the tool failed, with an error of {} bytes, which is not kept", text.len()),
+                false => text,
+            };
+            ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
+        };
+        if self.mode(&call.name, policies) == ToolMode::Never {
+            let text = text_json(&format!("not called: {} is not allowed here", call.name));
+            return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
+        }
+        let Some((_, plugin)) = self.owners.get(&call.name) else {
+            let offered = self.offered(policies);
+            let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
+            return failed(format!("there is no such tool; there are: {}", names.join(", ")));
+        };
+        let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
+        match timeout(time, work).await {
+            Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(format!(
+                "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
+                output.get().len()
+            )),
+            // The event around it has a level of its own.
+            Ok(Some(Ok(output))) if output.depth() >= RawJson::MAX_DEPTH => failed(format!(
+                "the tool gave JSON of {} levels, and at most {} are kept; give it as a text",
+                output.depth(),
+                RawJson::MAX_DEPTH - 1
+            )),
+            Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output),
+            Ok(Some(Err(error))) => failed(error.to_string()),
+            Ok(None) => failed("the tool panicked; whether it took effect is not known".to_owned()),
+            Err(_) => {
+                failed(format!("the tool took longer than {time:?}; whether it took effect is not known"))
+            }
+        }
+    }
+}
+
+/// What a provider would refuse of a tool, and with it every request that offers the tool.
+fn spec_faults(spec: &ToolSpec, plugin: &str) -> Vec<String> {
+    let name = &spec.name;
+    let mut faults = Vec::new();
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if name.is_empty() || name.len() > ToolSpec::NAME_MAX_BYTES || !name.chars().all(is_letter) {
+        faults.push(format!(
+            "tool {name:?} of plugin {plugin} has a name that providers refuse; give it one of 1 to {} ASCII letters, digits, _ and -",
+            ToolSpec::NAME_MAX_BYTES
+        ));
+    }
+    let schema = spec.input.to::<serde_json::Value>().unwrap_or_default();
+    if schema.get("type").and_then(serde_json::Value::as_str) != Some("object") {
+        faults.push(format!(
+            "tool {name} of plugin {plugin} has a schema that providers refuse; give it a JSON object with \"type\":\"object\""
+        ));
+    }
+    faults
+}
+
+/// How a tool is called under these policies.
+fn mode(spec: &ToolSpec, policies: &Policies) -> ToolMode {
+    policies.get(&spec.name).and_then(|policy| decided(spec.mode, *policy)).unwrap_or(spec.mode)
+}
+
+/// How a tool is called under a host's policy; `None` where that cannot be.
+fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
+    match (policy, mode) {
+        (ToolPolicy::Deny, _) | (_, ToolMode::Never) => Some(ToolMode::Never),
+        (_, ToolMode::Outside | ToolMode::Ask) => None,
+        (ToolPolicy::Allow, _) => Some(ToolMode::Direct),
+        (ToolPolicy::Ask, _) => Some(ToolMode::Confirm),
+    }
+}
+
+/// A text as JSON.
+pub(crate) fn text_json(text: &str) -> RawJson {
+    RawJson::of(&text).unwrap_or_else(|_| RawJson::empty_object())
+}

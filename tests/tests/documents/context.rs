@@ -1,0 +1,429 @@
+//! What a model is given where there is little room, where the history is far too long, and where it is damaged.
+
+use std::sync::Mutex;
+
+use crate::common::call;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{Keep, Patch};
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::state::Reason;
+use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::{
+    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    WorkspaceId, async_trait,
+};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+
+/// A session in a store that counts how often it is read, and fails where it is told to.
+#[derive(Debug)]
+struct Site {
+    inner: MemoryStore,
+    effects: Effects,
+    id: SessionId,
+    reads: Mutex<usize>,
+    /// Pages that end before this event cannot be read.
+    fails: Option<(Seq, ErrorKind)>,
+}
+
+#[async_trait]
+impl SessionStore for Site {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        self.inner.commit(commit).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        SessionStore::load(&self.inner, id).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        *self.reads.lock().unwrap() += 1;
+        match &self.fails {
+            Some((end, kind)) if read.newest && read.before.is_some_and(|before| before <= *end) => {
+                Err(Error::new(kind.clone(), "as told"))
+            }
+            _ => self.inner.read(id, read).await,
+        }
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        SessionStore::list(&self.inner, query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        self.inner.purge(purge).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.inner.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        self.inner.pulse(id, epoch).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+impl Site {
+    /// A new session, with what `patch` says of it. Its first event is the second of the log.
+    async fn with(patch: &Patch) -> Self {
+        let (inner, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with(patch);
+        let id = SessionStoreExt::create(&inner, &effects, new).await.unwrap().id;
+        Self { inner, effects, id, reads: Mutex::default(), fails: None }
+    }
+
+    async fn new() -> Self {
+        Self::with(&Patch::new()).await
+    }
+
+    async fn now(&self) -> Session {
+        self.load(self.id).await.unwrap()
+    }
+
+    /// One commit, of the run where there is one.
+    async fn say(&self, events: impl IntoIterator<Item = NewEvent>) {
+        let now = self.now().await;
+        let commit = Commit::seal(&self.effects, now.id, now.head).events(events);
+        if commit.steps.is_empty() {
+            return;
+        }
+        let commit = match &now.lease {
+            Some(lease) => commit.fence(lease.run, lease.epoch),
+            None => commit,
+        };
+        self.commit(commit).await.unwrap();
+    }
+
+    /// A question, and the run that is to answer it.
+    async fn ask(&self, text: &str) {
+        let now = self.now().await;
+        let begin = Trigger::BeginRun(LeaseRequest::new("test", self.effects.new_run_id()));
+        let commit = Commit::seal(&self.effects, now.id, now.head);
+        self.commit(commit.event(NewEvent::user_message(text)).trigger(begin)).await.unwrap();
+    }
+
+    async fn answer(&self, text: &str) {
+        let now = self.now().await;
+        let lease = now.lease.unwrap();
+        let commit = Commit::seal(&self.effects, now.id, now.head)
+            .fence(lease.run, lease.epoch)
+            .event(NewEvent::agent_message(text))
+            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        self.commit(commit).await.unwrap();
+    }
+
+    async fn context(&self, limits: ContextLimits) -> Result<ModelContext> {
+        *self.reads.lock().unwrap() = 0;
+        ModelContext::read(self, &self.now().await, limits).await
+    }
+
+    fn reads(&self) -> usize {
+        *self.reads.lock().unwrap()
+    }
+}
+
+/// So many messages of the agent.
+fn messages(count: usize, text: &str) -> impl Iterator<Item = NewEvent> {
+    std::iter::repeat_n(NewEvent::agent_message(text), count)
+}
+
+fn use_(id: &str) -> NewEvent {
+    NewEvent::tool_use(call(id), "look", RawJson::empty_object())
+}
+
+fn result(id: &str, output: &str) -> NewEvent {
+    NewEvent::tool_result(call(id), ToolOutcome::Ok, RawJson::of(&output).unwrap())
+}
+
+fn user(text: &str) -> ModelMessage {
+    ModelMessage::User(text.to_owned())
+}
+
+/// F24, A29: a summary comes first, and takes at most half of the room.
+#[tokio::test]
+async fn f24_a29_a_summary_is_given_within_half_the_room() {
+    let site = Site::new().await;
+    site.say(messages(3, "old")).await;
+    let plain = site.context(ContextLimits::default()).await.unwrap();
+    assert_eq!((plain.summary(), plain.messages().len()), (None, 3));
+    site.compact(&site.effects, site.id, None, "z".repeat(200)).await.unwrap();
+    site.say(messages(1, "new")).await;
+    let whole = site.context(ContextLimits::default()).await.unwrap();
+    assert_eq!(whole.summary(), Some("z".repeat(200).as_str()));
+    assert_eq!(whole.messages(), [ModelMessage::Summary("z".repeat(200)), ModelMessage::agent("new")]);
+    let short = site.context(ContextLimits::new(10, 100)).await.unwrap();
+    let kept = short.summary().unwrap().matches('z').count();
+    assert_eq!(kept, 50, "of 200, for 100 bytes");
+}
+
+/// A29: as many bytes are given as there is room for, and not one more; what is left begins with what was asked.
+#[tokio::test]
+async fn a29_the_newest_that_fit_are_given() {
+    let site = Site::new().await;
+    site.say(messages(12, &"m".repeat(100))).await;
+    for (bytes, count) in [(1000, 10), (999, 9), (1001, 10), (50, 1)] {
+        let context = site.context(ContextLimits::new(100, bytes)).await.unwrap();
+        assert_eq!(context.messages().len(), count, "of 100 bytes each in {bytes}");
+    }
+    let site = Site::new().await;
+    for n in 0..3 {
+        site.ask(&format!("question {n}")).await;
+        site.answer(&format!("answer {n}")).await;
+    }
+    let last = [user("question 2"), ModelMessage::agent("answer 2")];
+    for (most, from) in [(6, 0), (5, 2), (4, 2), (3, 4), (2, 4)] {
+        let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
+        let messages = context.messages();
+        assert_eq!(
+            (messages.len(), &messages[messages.len() - 2..]),
+            (6 - from, &last[..]),
+            "at most {most}"
+        );
+    }
+    let one = site.context(ContextLimits::new(1, 1 << 20)).await.unwrap().messages();
+    assert_eq!(one, last, "the answer alone would begin with the agent");
+    // Where nothing is left out the agent may have spoken first.
+    let site = Site::new().await;
+    site.say(messages(1, "welcome")).await;
+    site.ask("question").await;
+    site.answer("answer").await;
+    assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
+}
+
+/// A29, peers 14: what the agent says while a call is open follows the call's result; ids that are used again are told apart.
+#[tokio::test]
+async fn a29_an_open_call_keeps_its_result_and_its_id() {
+    let site = Site::new().await;
+    for _ in 0..6 {
+        site.say([use_("c")]).await;
+        site.say([NewEvent::agent_message("meanwhile")]).await;
+        site.say([result("c", "ok")]).await;
+    }
+    let messages = site.context(ContextLimits::default()).await.unwrap().messages();
+    let mut ids = Vec::new();
+    for three in messages.chunks(3) {
+        let [ModelMessage::Agent { calls, .. }, ModelMessage::ToolResults(results), said] = three else {
+            panic!("{three:?}")
+        };
+        assert_eq!((results[0].output.as_str(), said), ("ok", &ModelMessage::agent("meanwhile")));
+        assert_eq!(results[0].call, calls[0].call);
+        ids.push(calls[0].call.as_str());
+    }
+    assert_eq!(ids, ["c", "c-2", "c-3", "c-4", "c-5", "c-6"]);
+}
+
+/// A29: of an exchange that is larger than all room each result has its share.
+#[tokio::test]
+async fn a29_results_share_the_room() {
+    let site = Site::new().await;
+    let output = "x".repeat(9000);
+    site.say([use_("a"), use_("b"), result("a", &output), result("b", &output)]).await;
+    let limits = ContextLimits::new(10, 10_000).tool_output_bytes(9000);
+    let messages = site.context(limits).await.unwrap().messages();
+    let ModelMessage::ToolResults(results) = &messages[1] else { panic!("{messages:?}") };
+    let kept: Vec<_> = results.iter().map(|result| result.output.matches('x').count()).collect();
+    assert_eq!(kept, [5000, 5000]);
+}
+
+/// A29, O05: the question that is answered comes first however long the answer is; not a later one, which nobody took up.
+#[tokio::test]
+async fn a29_o05_a_long_answer_is_given_with_its_question() {
+    let site = Site::new().await;
+    site.ask("first").await;
+    site.inner
+        .append(&site.effects, site.id, site.now().await.head, vec![NewEvent::user_message("second")])
+        .await
+        .unwrap();
+    site.say(messages(100, "working")).await;
+    for most in [10, 64] {
+        let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
+        let messages = context.messages();
+        assert_eq!((&messages[0], messages.len()), (&user("first"), most + 1));
+        assert!(context.is_cut());
+    }
+}
+
+/// A29, R16: a fork from the middle of a run, which no run of its own asks anything, is given what that run was asked; the
+/// log is searched for it only where it was not among what was read.
+#[tokio::test]
+async fn a29_r16_a_fork_within_a_run_is_given_its_question() {
+    for (before, behind, reads) in [(0, 100, 1), (100, 20, 0)] {
+        let site = Site::new().await;
+        site.say(messages(before, "old")).await;
+        site.ask("why?").await;
+        site.say(messages(behind, "working")).await;
+        let mut fork = SessionStoreExt::fork(&site, &site.effects, site.id, None).await.unwrap();
+        let limits = ContextLimits::new(30, 1 << 20);
+        *site.reads.lock().unwrap() = 0;
+        let context = ModelContext::read(&site, &fork, limits).await.unwrap();
+        let messages = context.messages();
+        assert_eq!(messages[0], user("why?"), "{behind} behind it");
+        assert_eq!(site.reads(), 2 + reads, "{behind} behind it");
+        // What was cleared is not searched.
+        fork.visible_from = fork.last_input;
+        let context = ModelContext::read(&site, &fork, limits).await.unwrap();
+        assert!(!context.messages().contains(&user("why?")));
+    }
+}
+
+/// A30, contract 6: damage behind what was read is named; damage in what is newest, and a store that cannot be reached, are
+/// errors.
+#[tokio::test]
+async fn a30_damage_behind_what_was_read_is_named() {
+    let mut site = Site::new().await;
+    site.say(messages(100, "said")).await;
+    let head = site.now().await.head;
+    let limits = ContextLimits::default();
+    for (end, kind, good) in [
+        (head, ErrorKind::Corrupt, true),
+        (head, ErrorKind::Unavailable, false),
+        (head.next(), ErrorKind::Corrupt, false),
+        (head.next(), ErrorKind::Unavailable, false),
+    ] {
+        site.fails = Some((end, kind.clone()));
+        match site.context(limits).await {
+            Ok(context) => {
+                assert!(good, "{kind:?}");
+                assert_eq!((context.damaged().len(), context.messages().len()), (1, 64));
+                assert!(context.is_cut());
+            }
+            Err(error) => assert_eq!((error.kind(), good), (&kind, false)),
+        }
+    }
+}
+
+/// A30: a message of which only the end can be read is left out, and its results; one that begins with its call is whole.
+#[tokio::test]
+async fn a30_half_a_message_is_not_given() {
+    for (said, whole) in
+        [(vec![NewEvent::agent_message("I look"), use_("a"), use_("b")], false), (vec![use_("b")], true)]
+    {
+        let mut site = Site::new().await;
+        site.say(messages(10, "old")).await;
+        site.say(said).await;
+        // With the last call they fill a page.
+        site.say([result("b", "found")].into_iter().chain(messages(62, "said"))).await;
+        site.fails = Some((site.now().await.head, ErrorKind::Corrupt));
+        let context = site.context(ContextLimits::default()).await.unwrap();
+        assert_eq!(context.damaged().len(), 1);
+        assert_eq!(context.messages().len(), if whole { 64 } else { 62 });
+    }
+}
+
+/// A29, contract 8: the call of the newest result is looked for beyond the limits, and not through the whole history.
+#[tokio::test]
+async fn a29_a_call_far_back_is_not_read_for_ever() {
+    let site = Site::new().await;
+    site.say([use_("far")]).await;
+    for _ in 0..3 {
+        site.say(messages(1000, &"m".repeat(100))).await;
+    }
+    site.say([result("far", "ok")]).await;
+    for limits in [ContextLimits::new(1, 1 << 20), ContextLimits::new(100_000, 4000).tool_output_bytes(10)] {
+        let context = site.context(limits).await.unwrap();
+        assert!(context.is_cut());
+        assert!((10..35).contains(&site.reads()), "{} pages for {limits:?}", site.reads());
+    }
+}
+
+/// A29, A32, contract 8: where the log does not keep what tools give, a result whose call is not given is no reason to read on.
+#[tokio::test]
+async fn a29_results_that_are_not_kept_cost_nothing() {
+    let site = Site::with(&Patch::new().keep(Keep::Text)).await;
+    for n in 0..60 {
+        let id = format!("c{n}");
+        site.say([use_(&id), NewEvent::agent_message("said"), result(&id, "x")]).await;
+    }
+    let context = site.context(ContextLimits::new(2, 1 << 20)).await.unwrap();
+    assert_eq!((context.messages().len(), site.reads()), (2, 1));
+}
+
+/// A29: a run that goes on keeps twice what is given and no more, and the newest exchange in any case.
+#[tokio::test]
+async fn a29_a_long_run_keeps_twice_the_room() {
+    let is_cut = async |site: &Site, limits: ContextLimits| {
+        let mut context = site.context(limits).await.unwrap();
+        assert!(!context.is_cut(), "all of it is read");
+        context.trim();
+        context.is_cut()
+    };
+    for (count, cut) in [(7, false), (8, false), (9, true), (12, true)] {
+        let site = Site::new().await;
+        site.say(messages(count, "said")).await;
+        assert_eq!(is_cut(&site, ContextLimits::new(4, 10_000)).await, cut, "{count} messages");
+    }
+    // The call of the newest result is the oldest event, so that more is read than there is room for.
+    for (more, cut) in [(0, false), (1, true), (2, true)] {
+        let site = Site::new().await;
+        site.say([use_("c")]).await;
+        site.say([NewEvent::agent_message("m".repeat(964)), NewEvent::agent_message("m".repeat(964 + more))])
+            .await;
+        site.say([result("c", "ok")]).await;
+        let rest = "look".len() + "{}".len() + "ok".len() + 2 * 32;
+        assert_eq!(rest + 2 * 964, 2000);
+        assert_eq!(is_cut(&site, ContextLimits::new(100, 1000)).await, cut, "{more} more");
+    }
+    let site = Site::new().await;
+    site.ask("why?").await;
+    site.say(messages(20, "said")).await;
+    let mut context = site.context(ContextLimits::new(4, 10_000)).await.unwrap();
+    context.trim();
+    let messages = context.messages();
+    assert_eq!((&messages[0], messages.len()), (&user("why?"), 5), "the question stays");
+    let site = Site::new().await;
+    let ids: Vec<_> = (0..10).map(|n| format!("c{n}")).collect();
+    site.say(ids.iter().map(|id| use_(id))).await;
+    site.say(ids.iter().map(|id| result(id, "ok"))).await;
+    assert!(!is_cut(&site, ContextLimits::new(2, 10_000)).await, "one exchange");
+}
+
+/// A29: what is dropped of a message that a long run leaves behind is the whole of it.
+#[tokio::test]
+async fn a29_a_long_run_drops_whole_messages() {
+    let site = Site::new().await;
+    let ids: Vec<_> = (0..6).map(|n| format!("c{n}")).collect();
+    site.say([NewEvent::agent_message("I look")].into_iter().chain(ids.iter().map(|id| use_(id)))).await;
+    site.say(ids.iter().map(|id| result(id, "ok"))).await;
+    site.say([NewEvent::agent_message("again"), use_("d"), result("d", "ok")]).await;
+    let mut context = site.context(ContextLimits::new(4, 10_000)).await.unwrap();
+    assert_eq!(context.messages().len(), 4);
+    context.trim();
+    assert!(context.is_cut());
+    let messages = context.messages();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(
+        matches!(&messages[0], ModelMessage::Agent { text, calls, .. } if text == "again" && calls.len() == 1)
+    );
+}
+
+/// A28, A29: a model is given the messages in their order, and a stale writer is told so, through a store.
+#[tokio::test]
+async fn a28_a_model_is_given_the_replaced_history_in_order() {
+    let (store, effects) = (MemoryStore::default(), Effects::default());
+    let messages: Vec<_> = ["one", "two", "three"]
+        .into_iter()
+        .flat_map(|text| [NewEvent::user_message(text), NewEvent::agent_message(text.to_uppercase())])
+        .collect();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let head = store
+        .append(&effects, session.id, session.head, vec![NewEvent::user_message("old")])
+        .await
+        .unwrap()
+        .last;
+    let replaced = store.replace(&effects, session.id, head, messages.clone()).await.unwrap().session;
+    let context = ModelContext::read(&store, &replaced, ContextLimits::default()).await.unwrap();
+    let expected: Vec<_> = ["one", "two", "three"]
+        .into_iter()
+        .flat_map(|text| [ModelMessage::User(text.to_owned()), ModelMessage::agent(text.to_uppercase())])
+        .collect();
+    assert_eq!(context.messages(), expected);
+    let stale = store.replace(&effects, session.id, head, messages.clone()).await.unwrap_err();
+    assert_eq!(*stale.kind(), ErrorKind::Conflict { head: Some(replaced.head) });
+}

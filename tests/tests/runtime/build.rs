@@ -1,0 +1,119 @@
+//! Wiring: what is missing is named, and what is there can be reached.
+
+use std::sync::Arc;
+
+use crate::common::{agent, device, read, said, storages};
+use agent_core::{ErrorKind, MemoryStore, Storage, TenantId, Tenants, async_trait};
+use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
+
+#[derive(Debug)]
+struct Named(&'static str);
+
+#[async_trait]
+impl Plugin for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("look", "looks")]
+    }
+}
+
+/// A32: one error names everything that is missing.
+#[test]
+fn a32_every_missing_part_is_named_at_once() {
+    let error = AgentBuilder::new(Config::default().provider("claude")).build().unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput);
+    let text = error.to_string();
+    for part in ["workspace store", "session store", "binding store", "provider (with_llm)", "\"claude\""] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// A32: a provider that is not there, an ambiguous one, two of one name, bad limits, a tool offered twice.
+#[test]
+fn a32_an_unknown_active_provider_and_bad_limits_are_named() {
+    let text =
+        |builder: AgentBuilder| builder.with_storage(MemoryStore::new()).build().unwrap_err().to_string();
+    let echo = || Arc::new(EchoProvider::new());
+    let scripted = || Arc::new(ScriptedProvider::new([]));
+    let unknown = text(AgentBuilder::new(Config::default().provider("gemini")).with_llm(echo()));
+    assert!(unknown.contains("\"gemini\"") && unknown.contains("echo"), "{unknown}");
+    let ambiguous = text(AgentBuilder::new(Config::default()).with_llm(echo()).with_llm(scripted()));
+    assert!(ambiguous.contains("choose one of echo, scripted"), "{ambiguous}");
+    let twice = text(AgentBuilder::new(Config::default().provider("echo")).with_llm(echo()).with_llm(echo()));
+    assert!(twice.contains("two providers are named echo"), "{twice}");
+    let config = Config::default().max_turns(0).holder("").lease_ttl(std::time::Duration::ZERO);
+    let limits = text(AgentBuilder::new(config).with_llm(echo()));
+    for part in ["model calls", "lease holder", "a lease of 0ns"] {
+        assert!(limits.contains(part), "{part}: {limits}");
+    }
+    let tools = AgentBuilder::new(Config::default())
+        .with_llm(echo())
+        .with_plugin(Arc::new(Named("a")))
+        .with_plugin(Arc::new(Named("b")));
+    let tools = text(tools);
+    assert!(tools.contains("tool look is offered twice, by plugin a and plugin b"), "{tools}");
+}
+
+/// A33: one store for all three slots, or three, behave alike.
+#[tokio::test]
+async fn a33_mixed_backends_behave_like_one() {
+    let mixed = AgentBuilder::new(Config::default())
+        .with_llm(Arc::new(EchoProvider::new()))
+        .with_workspace_store(Arc::new(MemoryStore::new()))
+        .with_session_store(Arc::new(MemoryStore::new()))
+        .with_binding_store(Arc::new(MemoryStore::new()))
+        .build()
+        .unwrap();
+    let one = agent(&MemoryStore::new().into(), EchoProvider::new());
+    for agent in [mixed, one] {
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        read(chat.prompt("hello").await.unwrap()).await;
+        assert_eq!(said(&chat).await, [("user", "hello".to_owned()), ("agent", "hello".to_owned())]);
+    }
+}
+
+/// A36: stores, workspaces, providers and configuration can be reached from one handle.
+#[tokio::test]
+async fn a36_the_host_reaches_everything_from_one_handle() {
+    for (name, storage) in storages() {
+        let agent = agent(&storage, EchoProvider::new());
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        let runtime = chat.runtime();
+        assert_eq!(runtime.storage().sessions.load(chat.id()).await.unwrap().id, chat.id(), "{name}");
+        assert_eq!(runtime.providers().len(), 1, "{name}");
+        assert_eq!(runtime.active_provider().name(), "echo", "{name}");
+        assert_eq!(runtime.config().limits.turns, Config::default().limits.turns, "{name}");
+        assert!(runtime.workspaces().load(chat.snapshot().workspace).await.is_ok(), "{name}");
+        assert!(runtime.effects().now() > agent_core::Timestamp::UNIX_EPOCH, "{name}");
+        assert_eq!(runtime.session(chat.id()).await.unwrap().id(), chat.id(), "{name}");
+    }
+}
+
+/// R01: the same models serve another tenant, and nothing of one is seen by the other.
+#[tokio::test]
+async fn r01_rebind_serves_another_tenant() {
+    let store = MemoryStore::new();
+    let (a, b): (TenantId, TenantId) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let model = ScriptedProvider::new([Turn::new().text("for a"), Turn::new().text("for b")]);
+    let first = crate::common::agent(&store.storage(&a), model);
+    let second = first.rebind(store.storage(&b));
+    let chat_a = first.open(&device("laptop")).await.unwrap();
+    let chat_b = second.open(&device("laptop")).await.unwrap();
+    read(chat_a.prompt("1").await.unwrap()).await;
+    read(chat_b.prompt("2").await.unwrap()).await;
+    assert_eq!(said(&chat_b).await, [("user", "2".to_owned()), ("agent", "for b".to_owned())]);
+    assert_eq!(*second.session(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// A34: the parts are object-safe, and can be used from any task.
+#[test]
+fn a34_the_runtime_is_send_and_sync() {
+    fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
+    check::<agent_runtime::AgentRuntime>();
+    check::<agent_runtime::SessionHandle>();
+    check::<agent_runtime::WorkspaceManager>();
+    check::<Storage>();
+}

@@ -1,0 +1,257 @@
+//! Many hosts on one session, all at once, with everything that they can do and a store that fails now and then: whatever
+//! happens, the log stays whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{Faulty, agent_with, calls, check_log, device, eventually, log, storages};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, Trigger};
+use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
+use agent_core::json::RawJson;
+use agent_core::model::Usage;
+use agent_core::state::{SessionState, TriggerKind};
+use agent_core::{ErrorKind, Result, SessionStoreExt, Storage, Timestamp, async_trait};
+use agent_runtime::context::ModelMessage;
+use agent_runtime::{
+    AgentRuntime, Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin,
+    SessionHandle, StopReason, ToolContext, ToolMode, ToolSpec,
+};
+use futures::StreamExt;
+
+const TTL: Duration = Duration::from_millis(60);
+
+/// Says something, calls tools, fails, or talks without end; and checks what it is given.
+#[derive(Debug)]
+struct Moody(Effects);
+
+/// Conversations that were not pair-safe; a panic of the provider's would be survived.
+static TORN: AtomicUsize = AtomicUsize::new(0);
+
+#[async_trait]
+impl LlmProvider for Moody {
+    fn name(&self) -> &str {
+        "moody"
+    }
+
+    fn model(&self) -> &str {
+        "moody"
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        for (at, message) in request.messages.iter().enumerate() {
+            let calls = match message {
+                ModelMessage::Agent { calls, .. } => calls.len(),
+                _ => 0,
+            };
+            let results = match request.messages.get(at + 1) {
+                Some(ModelMessage::ToolResults(results)) => results.len(),
+                _ => 0,
+            };
+            if calls != results {
+                TORN.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let mut events = vec![Ok(ModelEvent::Text("well ".to_owned()))];
+        let roll = self.0.random_u64();
+        for n in 0..roll % 3 {
+            let tool = ["look", "ask", "none"][usize::try_from(roll / 8 % 3).unwrap()];
+            let call = ModelCall::new(format!("c{n}"), tool, RawJson::empty_object());
+            events.push(Ok(ModelEvent::ToolUse(call)));
+        }
+        match roll / 64 % 8 {
+            0 => {}
+            1 => {
+                let endless = futures::stream::repeat_with(|| Ok(ModelEvent::Text("and ".to_owned())));
+                let slowly = endless.then(|event| async {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    event
+                });
+                return Ok(slowly.take(200).boxed());
+            }
+            _ => events.push(Ok(ModelEvent::done(StopReason::EndTurn, Usage::default()))),
+        }
+        let slowly = futures::stream::iter(events).then(|event| async {
+            tokio::task::yield_now().await;
+            event
+        });
+        Ok(slowly.boxed())
+    }
+}
+
+#[derive(Debug)]
+struct Tools;
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("look", ""), ToolSpec::new("ask", "").with_mode(ToolMode::Confirm)]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        RawJson::of(&"seen")
+    }
+}
+
+fn host(storage: &Storage, seed: u64) -> AgentRuntime {
+    let moody = Moody(Effects::seeded(seed, Timestamp::UNIX_EPOCH));
+    let config = Config::default()
+        .holder(format!("host {seed}"))
+        .lease_ttl(TTL)
+        .max_turns(4)
+        .spans(seed.is_multiple_of(2));
+    agent_with(storage, moody, config, [Arc::new(Tools) as _])
+}
+
+/// Does one thing, and waits for it or not. What it said, if it is stored for sure.
+async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
+    let run = match roll % 14 {
+        0..=3 => match chat.prompt(text.clone()).await {
+            Ok(run) => {
+                match roll / 16 % 4 {
+                    0 => run.cancel(),
+                    1 => drop(run),
+                    _ => drop(run.finish().await),
+                }
+                return Some(text);
+            }
+            Err(error) => Err(error),
+        },
+        // A host that is killed right after it took the lease.
+        11 | 12 => {
+            let effects = chat.runtime().effects();
+            let lease = LeaseRequest::new("killed", effects.new_run_id()).ttl(TTL).if_ready();
+            let commit = Commit::seal(effects, chat.id(), chat.snapshot().head)
+                .event(NewEvent::user_message(text.clone()))
+                .trigger(Trigger::BeginRun(lease));
+            return chat.runtime().storage().sessions.settle(commit).await.ok().map(|_| text);
+        }
+        4 | 5 => return chat.send(text.clone()).await.ok().map(|_| text),
+        6 => chat.wake().await,
+        7 => chat.interrupt().await.map(|()| None),
+        8 => match roll / 16 % 4 {
+            0 => chat.suspend().await.map(|()| None),
+            _ => chat.resume().await.map(|()| None),
+        },
+        9 | 10 => match chat.snapshot().action.clone() {
+            Some(action) => {
+                let decision = if roll & 64 == 0 { Decision::Allow } else { Decision::Deny };
+                chat.answer(ToolConfirmation::new(action.id, decision)).await.map(|()| None)
+            }
+            None => chat.refresh().await.map(|_| None),
+        },
+        _ => tokio::time::timeout(TTL * 2, chat.wait_turn()).await.unwrap_or(Ok(None)),
+    };
+    match run {
+        Ok(Some(run)) => drop(run.finish().await),
+        Ok(None) => {}
+        Err(error) => assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::InvalidTransition { .. }
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::Full
+                    | ErrorKind::Conflict { .. }
+            ),
+            "{error:?}"
+        ),
+    }
+    None
+}
+
+/// A42, O12, O27, A22: whatever many hosts do at once to one session, each input that was acknowledged is there once,
+/// each call has exactly one result, no two runs interleave, and the session comes to rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a42_o12_chaos_leaves_a_whole_log() {
+    for (name, under) in storages() {
+        let mut taken_over = 0;
+        for seed in 0..6u64 {
+            let (faulty, sleepy) = (Faulty::new(under.clone()), Faulty::new(under.clone()));
+            sleepy.lose_beats();
+            let laptop = device(&format!("laptop {seed}"));
+            let first = host(&under, seed * 100).open(&laptop).await.unwrap();
+            let tasks: Vec<_> = (0..4u64)
+                .map(|n| {
+                    let faulty = if n == 3 { sleepy.clone() } else { faulty.clone() };
+                    let (agent, id) = (host(&faulty.storage(), seed * 100 + n), first.id());
+                    tokio::spawn(async move {
+                        let dice = Effects::seeded(seed * 1000 + n, Timestamp::UNIX_EPOCH);
+                        let chat = agent.session(id).await.unwrap();
+                        let mut kept = Vec::new();
+                        for round in 0..25 {
+                            let roll = dice.random_u64();
+                            match roll % 32 {
+                                0 => faulty.fail_commits(1),
+                                1 | 2 => faulty.lose_answers(1),
+                                _ => {}
+                            }
+                            kept.extend(act(&chat, roll / 32, format!("{n}.{round}")).await);
+                        }
+                        (agent, kept)
+                    })
+                })
+                .collect();
+            let mut kept = BTreeSet::new();
+            let mut agents = Vec::new();
+            for task in tasks {
+                let (agent, texts) = task.await.unwrap();
+                kept.extend(texts);
+                agents.push(agent);
+            }
+            for agent in agents {
+                agent.shutdown(Duration::ZERO).await.unwrap();
+            }
+            // Whatever is left is interrupted, or taken over by the last one.
+            eventually(async || {
+                let _ = first.resume().await;
+                first.interrupt().await.unwrap();
+                if let Some(run) = first.wake().await.unwrap() {
+                    drop(run.finish().await);
+                }
+                first.refresh().await.unwrap().status.state == SessionState::Idle
+            })
+            .await;
+
+            check_log(&first).await;
+            let mut said: BTreeMap<String, u32> = BTreeMap::new();
+            let mut runs = Vec::new();
+            for event in log(&first).await {
+                if let Body::UserMessage(message) = event.body().unwrap() {
+                    *said.entry(message.text).or_default() += 1;
+                }
+                runs.extend(event.run);
+                // Where the next run begins in the same commit, the two are one change.
+                let gone = [TriggerKind::LeaseExpired, TriggerKind::BeginRun];
+                let change = event.transition().unwrap();
+                let replaced =
+                    change.is_some_and(|t| t.from == SessionState::Running && gone.contains(&t.trigger));
+                taken_over += u32::from(replaced);
+            }
+            for text in kept {
+                assert_eq!(said.get(&text), Some(&1), "{name} {seed}: {text}");
+            }
+            assert!(said.values().all(|count| *count == 1), "{name} {seed}: something is said twice");
+            for (call, results) in calls(&first).await {
+                assert_eq!(results.len(), 1, "{name} {seed}: {}", call.call);
+            }
+            runs.dedup();
+            let unique: BTreeSet<_> = runs.iter().collect();
+            assert_eq!(unique.len(), runs.len(), "{name} {seed}: two runs interleave");
+            let now = first.refresh().await.unwrap();
+            assert_eq!(
+                TORN.load(Ordering::SeqCst),
+                0,
+                "{name} {seed}: a model was given a torn conversation"
+            );
+            assert_eq!((now.open_calls.len(), now.open_spans.len(), now.pending), (0, 0, 0), "{name} {seed}");
+        }
+        assert!(taken_over > 0, "{name}: the killed were replaced");
+    }
+}

@@ -1,0 +1,372 @@
+//! What the tests of the runtime share: stores to run on, agents, and a store that fails on demand.
+
+pub(crate) mod dying;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::event::{Body, Event, ToolResult, ToolUse};
+use agent_core::model::Workspace;
+use agent_core::session::{Session, SessionSummary};
+use agent_core::store::{
+    Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery,
+    WorkspaceQuery,
+};
+use agent_core::{
+    DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
+    SessionStoreExt, Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
+};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, Run, RunReport, SessionHandle, Update,
+};
+use agent_storage_fs::FsStore;
+use agent_storage_sqlite::SqliteStore;
+use futures::{StreamExt, TryStreamExt};
+use tempfile::TempDir;
+
+thread_local! {
+    /// The folders of this test's stores. A test has a thread of its own, and they go with it.
+    static FOLDERS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A fresh storage of each kind that the tests run on, by name: in memory, and on files.
+pub(crate) fn storages() -> Vec<(&'static str, Storage)> {
+    let folder = tempfile::tempdir().unwrap();
+    let files = futures::executor::block_on(FsStore::open(folder.path())).unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    vec![("memory", MemoryStore::new().into()), ("files", files.into())]
+}
+
+/// A fresh storage of each kind, SQLite too, by name. For tests in real time only: paused time runs ahead of a database.
+pub(crate) async fn all_storages() -> Vec<(&'static str, Storage)> {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(folder.path().join("agent.db")).await.unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    let mut all = storages();
+    all.push(("sqlite", sqlite.into()));
+    all
+}
+
+/// An agent that asks `provider`, on `storage`.
+pub(crate) fn agent(storage: &Storage, provider: impl LlmProvider) -> AgentRuntime {
+    agent_with(storage, provider, Config::default(), [])
+}
+
+pub(crate) fn agent_with<const N: usize>(
+    storage: &Storage,
+    provider: impl LlmProvider,
+    config: Config,
+    plugins: [Arc<dyn Plugin>; N],
+) -> AgentRuntime {
+    let mut builder = AgentBuilder::new(config).with_llm(Arc::new(provider)).with_storage(storage.clone());
+    for plugin in plugins {
+        builder = builder.with_plugin(plugin);
+    }
+    builder.build().unwrap()
+}
+
+pub(crate) fn device(name: &str) -> DeviceId {
+    name.parse().unwrap()
+}
+
+/// Reads a run to its end; the texts of its updates, and what it came to.
+pub(crate) async fn read(run: Run) -> (String, RunReport) {
+    let (text, report) = try_read(run).await;
+    (text, report.unwrap())
+}
+
+pub(crate) async fn try_read(mut run: Run) -> (String, Result<RunReport>) {
+    let mut text = String::new();
+    while let Some(update) = run.next().await {
+        match update {
+            Ok(Update::Text(piece)) => text.push_str(&piece),
+            Ok(Update::Ended(report)) => return (text, Ok(*report)),
+            Ok(_) => {}
+            Err(error) => return (text, Err(error)),
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+/// Reads a run until it says its first text.
+pub(crate) async fn until_text(run: &mut Run) -> String {
+    loop {
+        match run.next().await.expect("the run says something").unwrap() {
+            Update::Text(text) => return text,
+            Update::Ended(report) => panic!("ended: {report:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// The whole history.
+pub(crate) async fn log(chat: &SessionHandle) -> Vec<Event> {
+    let sessions = &chat.runtime().storage().sessions;
+    sessions.events(chat.id(), Seq::ZERO).try_collect().await.unwrap()
+}
+
+/// Who said what, in the order of the log.
+pub(crate) async fn said(chat: &SessionHandle) -> Vec<(&'static str, String)> {
+    let events = log(chat).await;
+    events
+        .iter()
+        .filter_map(|event| match event.body().unwrap() {
+            Body::UserMessage(message) => Some(("user", message.text)),
+            Body::AgentMessage(message) => Some(("agent", message.text)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The calls in the log, each with its results.
+pub(crate) async fn calls(chat: &SessionHandle) -> Vec<(ToolUse, Vec<ToolResult>)> {
+    let mut calls: Vec<(ToolUse, Vec<ToolResult>)> = Vec::new();
+    for event in log(chat).await {
+        match event.body().unwrap() {
+            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => calls.push((call, Vec::new())),
+            Body::AgentToolResult(result) | Body::UserCustomToolResult(result) => {
+                let slot = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
+                slot.expect("no result without its call").1.push(result);
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+/// Checks that the record is what the log folds into, and that the log has no gap.
+pub(crate) async fn check_log(chat: &SessionHandle) {
+    let events = log(chat).await;
+    let now = chat.refresh().await.unwrap();
+    for (n, event) in (1..).zip(&events) {
+        assert_eq!(event.seq, Seq::new(n));
+    }
+    let mut folded = Session::begin(now.id, &events[0]).unwrap();
+    for event in &events[1..] {
+        folded.apply(event).unwrap();
+    }
+    assert_eq!(folded, *now);
+}
+
+/// Waits, in tokio's time, until `holds`.
+pub(crate) async fn eventually<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    for _ in 0..20_000 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it never came to hold");
+}
+
+/// Stores that fail, or call a holder dead, when they are told to.
+#[derive(Clone, Debug)]
+pub(crate) struct Faulty(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    under: Storage,
+    commits_down: AtomicUsize,
+    answers_lost: AtomicUsize,
+    puts_down: AtomicUsize,
+    load_down: Mutex<Option<ErrorKind>>,
+    lists_down: AtomicUsize,
+    pulses_down: AtomicUsize,
+    beats_down: AtomicBool,
+    dead: Mutex<Option<Epoch>>,
+    commits: AtomicUsize,
+    reads: AtomicUsize,
+    panics: AtomicUsize,
+}
+
+impl Faulty {
+    pub(crate) fn new(under: Storage) -> Self {
+        Self(Arc::new(Inner {
+            under,
+            commits_down: AtomicUsize::new(0),
+            answers_lost: AtomicUsize::new(0),
+            puts_down: AtomicUsize::new(0),
+            load_down: Mutex::default(),
+            lists_down: AtomicUsize::new(0),
+            pulses_down: AtomicUsize::new(0),
+            beats_down: AtomicBool::new(false),
+            dead: Mutex::new(None),
+            commits: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+            panics: AtomicUsize::new(0),
+        }))
+    }
+
+    /// These stores in front of all three of those under them.
+    pub(crate) fn storage(&self) -> Storage {
+        Storage::new(Arc::new(self.clone()), Arc::new(self.clone()), self.0.under.bindings.clone())
+    }
+
+    /// The next so many commits fail.
+    pub(crate) fn fail_commits(&self, count: usize) {
+        self.0.commits_down.store(count, Ordering::SeqCst);
+    }
+
+    /// The next so many commits are applied, and nobody is told.
+    pub(crate) fn lose_answers(&self, count: usize) {
+        self.0.answers_lost.store(count, Ordering::SeqCst);
+    }
+
+    /// The next so many puts of a workspace fail.
+    pub(crate) fn fail_puts(&self, count: usize) {
+        self.0.puts_down.store(count, Ordering::SeqCst);
+    }
+
+    /// The next load of a workspace fails like this.
+    pub(crate) fn fail_load(&self, kind: ErrorKind) {
+        *self.0.load_down.lock().unwrap() = Some(kind);
+    }
+
+    /// The next so many lists of sessions fail.
+    pub(crate) fn fail_lists(&self, count: usize) {
+        self.0.lists_down.store(count, Ordering::SeqCst);
+    }
+
+    /// Holders cannot be looked at, the next so many times.
+    pub(crate) fn fail_pulses(&self, count: usize) {
+        self.0.pulses_down.store(count, Ordering::SeqCst);
+    }
+
+    /// Signs of life get lost, as if the process were stopped.
+    pub(crate) fn lose_beats(&self) {
+        self.0.beats_down.store(true, Ordering::SeqCst);
+    }
+
+    /// The holder of this lease is proven dead.
+    pub(crate) fn bury(&self, epoch: Epoch) {
+        *self.0.dead.lock().unwrap() = Some(epoch);
+    }
+
+    /// The next so many commits panic.
+    pub(crate) fn panic_commits(&self, count: usize) {
+        self.0.panics.store(count, Ordering::SeqCst);
+    }
+
+    pub(crate) fn commits(&self) -> usize {
+        self.0.commits.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn reads(&self) -> usize {
+        self.0.reads.load(Ordering::SeqCst)
+    }
+}
+
+fn down(count: &AtomicUsize) -> Result<()> {
+    let left = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    match left {
+        Ok(_) => Err(Error::new(ErrorKind::Full, "no space is left, says the test")
+            .with_outcome(WriteOutcome::NotApplied)),
+        Err(_) => Ok(()),
+    }
+}
+
+#[async_trait]
+impl SessionStore for Faulty {
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        down(&self.0.commits_down)?;
+        assert!(down(&self.0.panics).is_ok(), "the store panics, as asked");
+        self.0.commits.fetch_add(1, Ordering::SeqCst);
+        let committed = self.0.under.sessions.commit(commit).await?;
+        down(&self.0.answers_lost).map_err(|_| {
+            Error::new(ErrorKind::Unavailable, "the answer was lost, says the test")
+                .with_outcome(WriteOutcome::Unknown)
+        })?;
+        Ok(committed)
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Session> {
+        self.0.under.sessions.load(id).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        self.0.under.sessions.read(id, read).await
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        down(&self.0.lists_down)?;
+        self.0.under.sessions.list(query).await
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        self.0.under.sessions.purge(purge).await
+    }
+
+    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        if self.0.beats_down.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.0.under.sessions.beat(id, epoch).await
+    }
+
+    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+        down(&self.0.pulses_down)?;
+        let pulse = self.0.under.sessions.pulse(id, epoch).await?;
+        Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.0.under.sessions.check().await
+    }
+
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
+        self.0.under.sessions.rebuild().await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.under.sessions.capabilities()
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        self.0.under.sessions.changed(id, seen).await
+    }
+}
+
+#[async_trait]
+impl WorkspaceStore for Faulty {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let failed = self.0.load_down.lock().unwrap().take();
+        if let Some(kind) = failed {
+            return Err(Error::new(kind, "it cannot be read, says the test"));
+        }
+        self.0.under.workspaces.load(id).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        down(&self.0.puts_down)?;
+        self.0.under.workspaces.put(workspace, expect).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        self.0.under.workspaces.touch(id, at).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        self.0.under.workspaces.list(query).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        self.0.under.workspaces.delete(id).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        self.0.under.workspaces.load_config(id).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        self.0.under.workspaces.save_config(id, text, expect).await
+    }
+}

@@ -1,0 +1,226 @@
+//! What a person is asked before a tool runs: all of it can be seen, and it is answered in time or not at all.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{all_storages, calls, check_log, device, log, read, said};
+use agent_core::clock::{Clock, Effects};
+use agent_core::event::{Decision, EventType, ToolConfirmation, ToolOutcome, ToolResult};
+use agent_core::json::RawJson;
+use agent_core::model::PendingAction;
+use agent_core::state::SessionState;
+use agent_core::{ErrorKind, Result, Storage, Timestamp, async_trait};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode,
+    ToolSpec, Turn,
+};
+
+#[derive(Debug)]
+struct SetClock(AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// Tools that need an answer; what those that ran were given.
+#[derive(Debug, Default)]
+struct Tools(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![
+            ToolSpec::new("shell", "runs a command").with_mode(ToolMode::Confirm),
+            ToolSpec::new("ask_person", "asks a person").with_mode(ToolMode::Ask),
+            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
+        ]
+    }
+
+    async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
+        self.0.lock().unwrap().push(input.get().to_owned());
+        RawJson::of(&format!("{tool} done"))
+    }
+}
+
+struct Site {
+    agent: AgentRuntime,
+    model: ScriptedProvider,
+    tools: Arc<Tools>,
+    clock: Arc<SetClock>,
+}
+
+impl Site {
+    /// An agent whose model makes this call, and then says that it is done.
+    fn new(storage: &Storage, tool: &str, input: RawJson) -> Self {
+        let model = ScriptedProvider::new([Turn::new().call("c", tool, input), Turn::new().text("went on")]);
+        let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
+        let clock = Arc::new(SetClock(AtomicI64::new(start.as_micros())));
+        let tools = Arc::new(Tools::default());
+        let agent = AgentBuilder::new(Config::default().answer_timeout(Duration::from_secs(60)))
+            .with_llm(Arc::new(model.clone()))
+            .with_storage(storage.clone())
+            .with_plugin(tools.clone())
+            .with_effects(Effects::default().with_clock(clock.clone()))
+            .build()
+            .unwrap();
+        Self { agent, model, tools, clock }
+    }
+}
+
+fn awaited(outcome: RunOutcome) -> PendingAction {
+    match outcome {
+        RunOutcome::Awaiting(action) => action,
+        other => panic!("waits for nothing: {other:?}"),
+    }
+}
+
+/// O07: the question for consent shows the beginning and the end of a long call, and says how much it leaves out.
+#[tokio::test]
+async fn a_long_call_is_not_approved_unseen() {
+    for (name, storage) in all_storages().await {
+        let command = format!("ls{}&& rm -rf /", " ".repeat(5000));
+        let input = RawJson::of(&std::collections::BTreeMap::from([("command", &command)])).unwrap();
+        let site = Site::new(&storage, "shell", input.clone());
+        let chat = site.agent.open(&device("laptop")).await.unwrap();
+        let action = awaited(read(chat.prompt("clean up").await.unwrap()).await.1.outcome);
+        let question = &action.question;
+        assert!(question.starts_with("May shell {\"command\":\"ls "), "{name}: {question}");
+        assert!(question.ends_with("&& rm -rf /\"}"), "{name}: the end is hidden: {question}");
+        assert!(question.len() <= PendingAction::QUESTION_MAX_BYTES, "{name}");
+        let shown = question.len();
+        let (_, rest) = question.split_once("[… ").unwrap_or_else(|| panic!("{name}: {question}"));
+        let left_out: usize = rest.split_once(" bytes left out").unwrap().0.parse().unwrap();
+        let whole = "May shell ".len() + input.get().len();
+        assert!(left_out < whole && left_out + shown > whole, "{name}: {left_out} of {whole}");
+
+        // A host can show all of it, also after a restart.
+        assert_eq!(action.tool.as_deref(), Some("shell"), "{name}");
+        let chat = site.agent.session(chat.id()).await.unwrap();
+        let now = chat.refresh().await.unwrap();
+        assert_eq!(now.action.as_ref(), Some(&action), "{name}");
+        assert_eq!(action.seq, Some(now.open_calls[0].seq), "{name}");
+        let call = chat.pending_call().await.unwrap().unwrap();
+        assert_eq!((call.call.as_str(), call.name.as_str()), (action.id.as_str(), "shell"), "{name}");
+        assert_eq!(call.input.get(), input.get(), "{name}");
+        let run = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
+        assert_eq!(read(run).await.0, "went on", "{name}");
+        assert_eq!(*site.tools.0.lock().unwrap(), [input.get()], "{name}: what ran is what was shown");
+        assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
+    }
+}
+
+/// O07, O12: an answer and the run that goes on from it are one commit; of many answers at the same moment, from many
+/// devices, one starts a run, and the tool runs once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_and_run_is_one_commit() {
+    for (name, storage) in all_storages().await {
+        let site = Site::new(&storage, "shell", RawJson::empty_object());
+        let chat = site.agent.open(&device("laptop")).await.unwrap();
+        let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+        let wrong = ToolConfirmation::new("other".parse().unwrap(), Decision::Allow);
+        let error = chat.answer_and_run(wrong).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
+        let mut answers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (chat, id) = (site.agent.session(chat.id()).await.unwrap(), action.id.clone());
+            answers.spawn(async move {
+                match chat.answer_and_run(ToolConfirmation::new(id, Decision::Allow)).await {
+                    Ok(run) => Ok(read(run).await),
+                    Err(error) => Err(error),
+                }
+            });
+        }
+        let mut texts = Vec::new();
+        while let Some(answer) = answers.join_next().await {
+            match answer.unwrap() {
+                Ok((text, _)) => texts.push(text),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
+                }
+            }
+        }
+        assert_eq!(texts, ["went on"], "{name}");
+        assert_eq!(site.tools.0.lock().unwrap().len(), 1, "{name}");
+        let events = log(&chat).await;
+        let answer = events.iter().find(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).unwrap();
+        let began = answer.transition().unwrap().unwrap();
+        assert_eq!((began.from, began.to), (SessionState::RequiresAction, SessionState::Running), "{name}");
+        let late = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
+        assert!(matches!(late.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {late}");
+        check_log(&chat).await;
+    }
+}
+
+/// O07: what a person chooses from is not cut short without a sign.
+#[tokio::test]
+async fn choices_that_are_not_shown_are_counted() {
+    for (name, storage) in all_storages().await {
+        let mut choices: Vec<String> = (0..20).map(|n| format!("choice {n}")).collect();
+        choices[3] = "x".repeat(300);
+        let input = format!(r#"{{"question":"Which?","choices":{}}}"#, RawJson::of(&choices).unwrap().get());
+        let site = Site::new(&storage, "ask_person", RawJson::parse(&input).unwrap());
+        let chat = site.agent.open(&device("laptop")).await.unwrap();
+        let action = awaited(read(chat.prompt("ask").await.unwrap()).await.1.outcome);
+        assert_eq!(action.choices.len(), 16, "{name}");
+        assert_eq!(action.question, "Which? [… 4 of 20 choices left out …]", "{name}");
+    }
+}
+
+/// O07, F21: an answer that comes after its time is refused by every store, and nothing runs; the session still waits
+/// until whoever looks after it gives the question up.
+#[tokio::test]
+async fn consent_after_its_time_is_refused() {
+    for (name, storage) in all_storages().await {
+        for tool in ["shell", "ask_person", "measure"] {
+            let site = Site::new(&storage, tool, RawJson::empty_object());
+            let chat = site.agent.open(&device(tool)).await.unwrap();
+            let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+            let before = chat.refresh().await.unwrap();
+            let end = action.expires_at.unwrap();
+            // At its end it is over.
+            site.clock.0.store(end.as_micros(), Ordering::SeqCst);
+            let late = match tool {
+                "measure" => {
+                    let result =
+                        ToolResult::new("c".parse().unwrap(), ToolOutcome::Ok, RawJson::empty_object());
+                    chat.answer(result).await
+                }
+                _ => chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await,
+            };
+            let again = match tool {
+                "measure" => Ok(()),
+                _ => {
+                    let answer = ToolConfirmation::new(action.id.clone(), Decision::Allow);
+                    chat.answer_and_run(answer).await.map(drop)
+                }
+            };
+            assert_eq!(again.is_ok(), tool == "measure", "{name} {tool}: nothing runs");
+            let error = late.expect_err(&format!("{name} {tool}: it was taken"));
+            assert_eq!(error.kind().name(), "expired", "{name} {tool}: {error}");
+            assert!(error.to_string().contains(&end.to_string()), "{name} {tool}: {error}");
+            let now = chat.refresh().await.unwrap();
+            assert_eq!(
+                (now.head, now.status.state),
+                (before.head, SessionState::RequiresAction),
+                "{name} {tool}"
+            );
+
+            let (text, _) = read(chat.wake().await.unwrap().unwrap()).await;
+            assert_eq!(text, "went on", "{name} {tool}");
+            assert!(site.tools.0.lock().unwrap().is_empty(), "{name} {tool}: it ran");
+            let (_, results) = calls(&chat).await.remove(0);
+            let expected = if tool == "measure" { ToolOutcome::Interrupted } else { ToolOutcome::Denied };
+            assert_eq!(results.iter().map(|result| result.outcome).collect::<Vec<_>>(), [expected], "{name}");
+            assert_eq!(site.model.requests().len(), 2, "{name} {tool}");
+            assert_eq!(said(&chat).await.len(), 2, "{name} {tool}");
+            check_log(&chat).await;
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! What a model is given: pair-safe, within its limits, from any history.
+
+use std::collections::BTreeSet;
+
+use crate::common::{Faulty, agent_with, device, read, storages};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Committed};
+use agent_core::event::{
+    Body, Event, EventType, Message, NewEvent, SystemMessage, ToolOutcome, ToolResult, ToolUse,
+};
+use agent_core::json::RawJson;
+use agent_core::model::CallId;
+use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::store::{
+    Capabilities, Durability, EventPage, Page, Pulse, Purge, Purged, ReadEvents, Scope, SessionQuery,
+};
+use agent_core::{
+    Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
+    async_trait,
+};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::{Config, Gate, ScriptedProvider, Turn};
+use futures::FutureExt;
+use proptest::prelude::*;
+
+/// A log of any events, also such as no commit would let through.
+#[derive(Clone, Debug)]
+struct Canned(Vec<Event>);
+
+#[async_trait]
+impl SessionStore for Canned {
+    async fn commit(&self, _: Commit) -> Result<Committed> {
+        unreachable!()
+    }
+    async fn load(&self, _: SessionId) -> Result<Session> {
+        unreachable!()
+    }
+    async fn read(&self, _: SessionId, read: ReadEvents) -> Result<EventPage> {
+        if read.newest {
+            EventPage::collect(&read, self.0.iter().rev().cloned().map(Ok))
+        } else {
+            EventPage::collect(&read, self.0.iter().cloned().map(Ok))
+        }
+    }
+    async fn list(&self, _: SessionQuery) -> Result<Page<SessionSummary>> {
+        unreachable!()
+    }
+    async fn purge(&self, _: Purge) -> Result<Purged> {
+        unreachable!()
+    }
+    async fn beat(&self, _: SessionId, _: Epoch) -> Result<()> {
+        unreachable!()
+    }
+    async fn pulse(&self, _: SessionId, _: Epoch) -> Result<Pulse> {
+        unreachable!()
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Scope::Process, Durability::None)
+    }
+}
+
+/// One random event.
+#[derive(Clone, Debug)]
+enum Piece {
+    User(String, bool),
+    Agent(String),
+    Injected(String),
+    Prompt(String),
+    Call(u8),
+    Result(u8, String),
+    Custom(u8),
+    Delivered(u8),
+    Unknown,
+    Broken,
+    Thinking,
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    prop_oneof![
+        3 => (".{0,40}", any::<bool>()).prop_map(|(text, takes)| Piece::User(text, takes)),
+        3 => ".{0,40}".prop_map(Piece::Agent),
+        1 => ".{0,9}".prop_map(Piece::Injected),
+        1 => ".{0,9}".prop_map(Piece::Prompt),
+        5 => (0u8..6).prop_map(Piece::Call),
+        5 => (0u8..6, ".{0,60}").prop_map(|(call, text)| Piece::Result(call, text)),
+        1 => (0u8..6).prop_map(Piece::Custom),
+        1 => (0u8..6).prop_map(Piece::Delivered),
+        1 => Just(Piece::Unknown),
+        1 => Just(Piece::Broken),
+        1 => Just(Piece::Thinking),
+    ]
+}
+
+fn call_id(n: u8) -> CallId {
+    format!("call {n}").parse().unwrap()
+}
+
+impl Piece {
+    fn event(&self) -> NewEvent {
+        let body = match self {
+            Self::User(text, _) => Body::UserMessage(Message::new(text.clone())),
+            Self::Agent(text) => Body::AgentMessage(Message::new(text.clone())),
+            Self::Thinking => Body::AgentThinking(Message::new("hm")),
+            Self::Injected(text) => Body::SystemMessage(SystemMessage::injected(text.clone())),
+            Self::Prompt(text) => Body::SystemMessage(SystemMessage::custom(text.clone())),
+            Self::Call(n) => Body::AgentToolUse(ToolUse::new(call_id(*n), "look", RawJson::empty_object())),
+            Self::Custom(n) => {
+                Body::AgentCustomToolUse(ToolUse::new(call_id(*n), "ask", RawJson::empty_object()))
+            }
+            Self::Result(n, text) => {
+                let output = RawJson::of(text).unwrap();
+                Body::AgentToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
+            }
+            Self::Delivered(n) => {
+                let output = RawJson::parse("[1]").unwrap();
+                Body::UserCustomToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
+            }
+            Self::Unknown => {
+                return NewEvent::new("x.app.thing".parse().unwrap(), RawJson::parse("[1,2]").unwrap());
+            }
+            Self::Broken => return NewEvent::new(EventType::AGENT_MESSAGE, RawJson::parse("3").unwrap()),
+        };
+        NewEvent::of(&body)
+    }
+}
+
+/// The pieces as a log, in commits of random lengths; and the record, as far as a context depends on it.
+fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
+    let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let commit = Commit::create(&effects, new);
+    let plan = agent_core::plan(None, &commit).unwrap();
+    let agent_core::Plan::Write { events, after, .. } = plan else { panic!("creates") };
+    let (template, mut session) = (events[0].clone(), *after);
+    let mut log: Vec<Event> = Vec::new();
+    for (piece, continues) in pieces {
+        let new = piece.event();
+        let mut event = template.clone();
+        event.seq = Seq::new(log.len() as u64 + 1);
+        (event.kind, event.data, event.transition) = (new.kind, new.data, None);
+        (event.commit, event.n) = match log.last() {
+            Some(last) if *continues => (last.commit, last.n + 1),
+            _ => (effects.new_commit_id(), 1),
+        };
+        if let Piece::User(_, takes) = piece {
+            session.last_input = event.seq;
+            if *takes {
+                session.taken = event.seq;
+                let taken = event.seq;
+                let change = format!(
+                    r#"{{"trigger":"begin_run","from":"queued","to":"running","reason":"input","taken":{taken}}}"#
+                );
+                event.transition = Some(RawJson::parse(&change).unwrap());
+            }
+        }
+        if let Piece::Prompt(_) = piece {
+            session.system_prompt = event.seq;
+        }
+        log.push(event);
+    }
+    session.head = Seq::new(log.len() as u64);
+    (Canned(log), session)
+}
+
+/// What every provider asks of a conversation.
+fn validate(messages: &[ModelMessage]) {
+    let mut ids = BTreeSet::new();
+    let mut at = 0;
+    while at < messages.len() {
+        match &messages[at] {
+            ModelMessage::Agent { calls, .. } if !calls.is_empty() => {
+                let Some(ModelMessage::ToolResults(results)) = messages.get(at + 1) else {
+                    panic!("calls without results right behind them");
+                };
+                let called: Vec<_> = calls.iter().map(|call| &call.call).collect();
+                let answered: Vec<_> = results.iter().map(|result| &result.call).collect();
+                assert_eq!(called, answered, "exactly one result for each call, in order");
+                for id in called {
+                    assert!(ids.insert(id.clone()), "the id {id} is used twice");
+                }
+                at += 2;
+            }
+            ModelMessage::ToolResults(_) => panic!("results without calls"),
+            _ => at += 1,
+        }
+    }
+}
+
+fn context(store: &Canned, session: &Session, limits: ContextLimits) -> ModelContext {
+    ModelContext::read(store, session, limits).now_or_never().unwrap().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
+    /// limits, and starts with what a person said.
+    #[test]
+    fn a29_any_history_becomes_a_conversation_that_providers_accept(
+        pieces in prop::collection::vec((piece(), any::<bool>()), 0..120),
+        most in 1usize..40,
+        bytes in 1usize..2000,
+    ) {
+        let (store, session) = canned(&pieces);
+        let limits = ContextLimits::new(most, bytes).tool_output_bytes(30);
+        let mut context = context(&store, &session, limits);
+        for trimmed in [false, true] {
+            if trimmed {
+                context.trim();
+            }
+            let messages = context.messages();
+            validate(&messages);
+            prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
+            if context.is_cut() && session.taken > Seq::ZERO {
+                let first = messages.first();
+                prop_assert!(matches!(first, Some(ModelMessage::User(_))), "trimmed: {trimmed}, {first:?}");
+            }
+        }
+        let system = pieces.iter().rev().find_map(|(piece, _)| match piece {
+            Piece::Prompt(text) => Some(text.as_str()),
+            _ => None,
+        });
+        prop_assert_eq!(context.system(), system);
+    }
+
+    /// A29, N16: without a cut nothing that was said is missing, said twice or out of order; what no run has taken up
+    /// is not there yet.
+    #[test]
+    fn a29_uncut_history_is_complete(pieces in prop::collection::vec((piece(), any::<bool>()), 0..120)) {
+        let (store, session) = canned(&pieces);
+        let context = context(&store, &session, ContextLimits::new(10_000, 1 << 20));
+        prop_assert!(!context.is_cut());
+        let messages = context.messages();
+        validate(&messages);
+        let taken = usize::try_from(session.taken.get()).unwrap();
+        let users: Vec<_> = pieces[..taken].iter().filter_map(|(piece, _)| match piece {
+            // A provider refuses a message of white space only.
+            Piece::User(text, _) if text.trim().is_empty() => Some("(no text)".to_owned()),
+            Piece::User(text, _) => Some(text.clone()),
+            _ => None,
+        }).collect();
+        let agents: Vec<_> = pieces.iter().filter_map(|(piece, _)| match piece {
+            Piece::Agent(text) => Some(text.clone()),
+            _ => None,
+        }).collect();
+        let shown: Vec<_> = messages.iter().filter_map(|message| match message {
+            ModelMessage::User(text) => Some(text.clone()),
+            _ => None,
+        }).collect();
+        prop_assert_eq!(shown, users);
+        let shown: Vec<_> = messages.iter().filter_map(|message| match message {
+            ModelMessage::Agent { text, calls, .. } if calls.is_empty() || !text.is_empty() => Some(text.clone()),
+            _ => None,
+        }).collect();
+        // A text that is blank is none.
+        let agents: Vec<_> = agents.into_iter().filter(|text| !text.trim().is_empty()).collect();
+        let shown: Vec<_> = shown.into_iter().filter(|text| !text.is_empty()).collect();
+        prop_assert_eq!(shown, agents);
+    }
+}
+
+/// A29: the cost of a context depends on its limits, not on the length of the history.
+#[tokio::test]
+async fn a29_a_context_of_a_long_history_reads_its_end_only() {
+    let effects = Effects::default();
+    let faulty = Faulty::new(MemoryStore::new().into());
+    let sessions = faulty.storage().sessions;
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut session = sessions.create(&effects, new).await.unwrap();
+    for _ in 0..20 {
+        let events = (0..500).map(|n| NewEvent::agent_message(format!("message {n}"))).collect();
+        session = sessions.append(&effects, session.id, session.head, events).await.unwrap().session;
+    }
+    let before = faulty.reads();
+    let context = ModelContext::read(&*sessions, &session, ContextLimits::new(100, 1 << 20)).await.unwrap();
+    assert_eq!(faulty.reads() - before, 2, "two pages of 64 hold 100 messages");
+    assert!(context.is_cut());
+    assert_eq!(context.messages().len(), 100);
+}
+
+/// A29: many messages, and little room: the newest are given, and what is asked always is.
+#[tokio::test]
+async fn a29_limits_keep_the_newest_and_the_question() {
+    for (name, storage) in storages() {
+        let turn = (0..6)
+            .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
+        let model = ScriptedProvider::new(
+            (0..10).map(|_| Turn::new().text("answer")).chain(turn).chain([Turn::new()]),
+        );
+        let config = Config::default().context(ContextLimits::new(4, 600));
+        let agent = agent_with(&storage, model.clone(), config, []);
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        for n in 0..10 {
+            read(chat.prompt(format!("question {n}")).await.unwrap()).await;
+        }
+        let request = &model.requests()[9].messages;
+        let expected = [
+            ModelMessage::User("question 8".to_owned()),
+            ModelMessage::agent("answer"),
+            ModelMessage::User("question 9".to_owned()),
+        ];
+        assert_eq!(*request, expected, "{name}: four would start with an answer");
+        read(chat.prompt("the last question").await.unwrap()).await;
+        for request in &model.requests()[11..] {
+            validate(&request.messages);
+            assert_eq!(request.messages[0], ModelMessage::User("the last question".to_owned()), "{name}");
+            assert!(request.messages.len() <= 5, "{name}");
+        }
+    }
+}
+
+/// A29: a single text that is larger than all room is shortened in its middle, at characters.
+#[tokio::test]
+async fn a29_a_huge_question_is_shortened_at_characters() {
+    for (name, storage) in storages() {
+        let model = ScriptedProvider::new([Turn::new()]);
+        let config = Config::default().context(ContextLimits::new(10, 1001));
+        let agent = agent_with(&storage, model.clone(), config, []);
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
+        let ModelMessage::User(text) = &model.requests()[0].messages[0] else { panic!("{name}") };
+        assert!(text.len() < 1100, "{name}: {}", text.len());
+        assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
+        assert!(text.contains("bytes left out"), "{name}");
+    }
+}
+
+/// Peers 14: what a person says while calls are open stands behind their results; calls of one answer stay one message.
+#[test]
+fn a29_what_comes_between_a_call_and_its_result_follows_the_pair() {
+    let pieces = [
+        Piece::User("first".to_owned(), true),
+        Piece::Agent("I look".to_owned()),
+        Piece::Call(1),
+        Piece::Call(2),
+        Piece::Result(2, "two".to_owned()),
+        Piece::User("second".to_owned(), true),
+        Piece::Injected("note".to_owned()),
+        Piece::Result(1, "one".to_owned()),
+        Piece::Result(1, "again".to_owned()),
+        Piece::Agent("seen".to_owned()),
+        Piece::Call(1),
+    ];
+    let pieces: Vec<_> = pieces.into_iter().enumerate().map(|(n, piece)| (piece, n == 2 || n == 3)).collect();
+    let (store, session) = canned(&pieces);
+    let messages = context(&store, &session, ContextLimits::default()).messages();
+    validate(&messages);
+    let shapes: Vec<String> = messages
+        .iter()
+        .map(|message| match message {
+            ModelMessage::User(text) | ModelMessage::System(text) => text.clone(),
+            ModelMessage::Agent { text, calls, .. } => format!("{text}+{}", calls.len()),
+            ModelMessage::ToolResults(results) => {
+                results.iter().map(|result| result.output.as_str()).collect::<Vec<_>>().join(",")
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let interrupted = "interrupted, outcome unknown";
+    let expected = ["first", "I look+2", "one,two", "second", "note", "seen+0", "+1", interrupted];
+    assert_eq!(shapes, expected);
+}
+
+/// Peers 14: the newest exchange is given whole, also where it is larger than a page or all room.
+#[test]
+fn a29_the_newest_exchange_is_never_torn() {
+    for (calls, output) in [(60u8, 10usize), (20, 4000)] {
+        let mut pieces = vec![(Piece::User("old".to_owned(), true), false); 30];
+        pieces.push((Piece::User("do it".to_owned(), true), false));
+        pieces.push((Piece::Agent("I do".to_owned()), false));
+        pieces.extend((0..calls).map(|n| (Piece::Call(n), true)));
+        pieces.extend((0..calls).map(|n| (Piece::Result(n, "한".repeat(output)), false)));
+        let (store, session) = canned(&pieces);
+        let mut context = context(&store, &session, ContextLimits::new(3, 20_000).tool_output_bytes(12_000));
+        for trimmed in [false, true] {
+            if trimmed {
+                context.trim();
+            }
+            let messages = context.messages();
+            validate(&messages);
+            assert_eq!(messages[0], ModelMessage::User("do it".to_owned()));
+            let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{:?}", messages[2]) };
+            assert_eq!((messages.len(), results.len()), (3, usize::from(calls)));
+            let bytes: usize = messages.iter().map(ModelMessage::size_bytes).sum();
+            assert!(bytes < 26_000, "{bytes}");
+        }
+    }
+}
+
+/// A27, A29: what was cleared does not reach the model, and a fork's history does, through its ancestors.
+#[tokio::test]
+async fn a27_r16_context_after_clear_and_fork() {
+    for (name, storage) in storages() {
+        let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
+        let agent = agent_with(&storage, model.clone(), Config::default(), []);
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        read(chat.prompt("q0").await.unwrap()).await;
+        chat.clear().await.unwrap();
+        read(chat.prompt("q1").await.unwrap()).await;
+        let fork = chat.fork(None).await.unwrap();
+        read(chat.prompt("only in the parent").await.unwrap()).await;
+        read(fork.prompt("q3").await.unwrap()).await;
+        let texts = |n: usize| -> Vec<String> {
+            let requests = model.requests();
+            requests[n]
+                .messages
+                .iter()
+                .map(|message| match message {
+                    ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text.clone(),
+                    other => panic!("{other:?}"),
+                })
+                .collect()
+        };
+        assert_eq!(texts(1), ["q1"], "{name}");
+        assert_eq!(texts(3), ["q1", "a1", "q3"], "{name}");
+    }
+}
+
+/// A30: damage in older history leaves the newer part usable, and is named.
+#[test]
+fn a30_damage_in_the_past_is_named_and_survived() {
+    #[derive(Debug)]
+    struct Damaged(Canned);
+    #[async_trait]
+    impl SessionStore for Damaged {
+        async fn commit(&self, _: Commit) -> Result<Committed> {
+            unreachable!()
+        }
+        async fn load(&self, _: SessionId) -> Result<Session> {
+            unreachable!()
+        }
+        async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+            if read.newest && read.before.is_some_and(|before| before <= Seq::new(51)) {
+                let text = "event 50 cannot be read; run a verification";
+                return Err(agent_core::Error::new(agent_core::ErrorKind::Corrupt, text));
+            }
+            self.0.read(id, read).await
+        }
+        async fn list(&self, _: SessionQuery) -> Result<Page<SessionSummary>> {
+            unreachable!()
+        }
+        async fn purge(&self, _: Purge) -> Result<Purged> {
+            unreachable!()
+        }
+        async fn beat(&self, _: SessionId, _: Epoch) -> Result<()> {
+            unreachable!()
+        }
+        async fn pulse(&self, _: SessionId, _: Epoch) -> Result<Pulse> {
+            unreachable!()
+        }
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new(Scope::Process, Durability::None)
+        }
+    }
+    let pieces: Vec<_> = (0..114).map(|n| (Piece::User(n.to_string(), true), false)).collect();
+    let (store, session) = canned(&pieces);
+    let store = Damaged(store);
+    let read = ModelContext::read(&store, &session, ContextLimits::default());
+    let context = read.now_or_never().unwrap().unwrap();
+    assert_eq!(context.damaged().len(), 1);
+    assert_eq!(context.messages().len(), 64, "the page before the damage");
+}
+
+/// A29, O05: questions that came while a long run went on stand where they were taken up, behind all that the run
+/// said, however far back in the log they lie; and all of them are asked.
+#[tokio::test]
+async fn a29_o05_questions_from_before_a_long_run_are_asked_at_its_end() {
+    for (name, storage) in storages() {
+        // So many that the questions lie within what is read at once, and so many that they do not.
+        for calls in [15, 80] {
+            let gate = Gate::new();
+            let turns = (0..calls).map(|n| {
+                let turn = Turn::new().text("working").call(&format!("{n}"), "none", RawJson::empty_object());
+                if n == 0 { turn.gate(&gate) } else { turn }
+            });
+            let model =
+                ScriptedProvider::new(turns.chain([Turn::new().text("done"), Turn::new().text("yes")]));
+            let config = Config::default().context(ContextLimits::new(6, 1 << 20)).max_turns(100);
+            let agent = agent_with(&storage, model.clone(), config, []);
+            let chat = agent.open(&device(&format!("{calls}"))).await.unwrap();
+            let mut run = chat.prompt("first").await.unwrap();
+            crate::common::until_text(&mut run).await;
+            chat.send("second").await.unwrap();
+            chat.send("third").await.unwrap();
+            gate.open();
+            read(run).await;
+            read(chat.wake().await.unwrap().unwrap()).await;
+            let request = &model.requests()[calls + 1].messages;
+            validate(request);
+            let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
+            assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Code of the host that panics: the run ends at once, what was said is kept, and the next prompt works.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::common::{
+    Faulty, agent, agent_with, all_storages, calls, check_log, device, eventually, read, said, storages,
+    try_read, until_text,
+};
+use agent_core::clock::{Clock, Effects};
+use agent_core::event::ToolOutcome;
+use agent_core::json::RawJson;
+use agent_core::model::{Access, Patch, Usage};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::Page;
+use agent_core::{MemoryStore, Result, Storage, TenantId, Tenants, Timestamp, WorkspaceId, async_trait};
+use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets, TenantSecrets};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, EchoProvider, Gate, LlmProvider, ModelEvent, ModelRequest,
+    ModelStream, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider, SessionHandle,
+    StopReason, ToolContext, ToolSpec, Turn,
+};
+use futures::future::BoxFuture;
+use futures::stream::{self, Stream, StreamExt};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a drop of the host panics, as asked");
+    }
+}
+
+/// Never there; panics when it is dropped.
+struct NeverThere(Bomb);
+
+impl Future for NeverThere {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Pending
+    }
+}
+
+/// A stream whose drop panics.
+struct BadStream(ModelStream, Bomb);
+
+impl Stream for BadStream {
+    type Item = Result<ModelEvent>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+/// What of a provider panics, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// As soon as it is asked, before there is a future.
+    Ask,
+    Cost,
+    /// The drop of its stream.
+    Drop,
+    /// The drop of what its panic carries.
+    Payload,
+    Nothing,
+}
+
+/// Says `said` when it is asked for the first time, and panics; then it is sound.
+#[derive(Clone, Debug)]
+struct Panicky {
+    at: At,
+    said: Turn,
+    asked: Arc<AtomicUsize>,
+    costs: Arc<AtomicUsize>,
+    built: Arc<AtomicBool>,
+}
+
+impl Panicky {
+    fn new(at: At, said: Turn) -> Self {
+        Self { at, said, asked: Arc::default(), costs: Arc::default(), built: Arc::default() }
+    }
+}
+
+impl LlmProvider for Panicky {
+    fn name(&self) -> &str {
+        assert!(!self.built.load(Ordering::SeqCst), "a run asks for the name, which panics, as asked");
+        "panicky"
+    }
+
+    fn model(&self) -> &str {
+        "panicky"
+    }
+
+    fn generate<'life0, 'async_trait>(
+        &'life0 self,
+        request: ModelRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<ModelStream>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        if self.asked.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Box::pin(async {
+                let done = ModelEvent::done(StopReason::EndTurn, Usage::default());
+                Ok(stream::iter([Ok(ModelEvent::Text("sound".to_owned())), Ok(done)]).boxed())
+            });
+        }
+        assert!(self.at != At::Ask, "the provider panics when it is asked, as asked");
+        Box::pin(async move {
+            let said = ScriptedProvider::new([self.said.clone()]).generate(request).await?;
+            Ok(match self.at {
+                At::Drop => BadStream(said, Bomb).boxed(),
+                At::Payload => said.chain(stream::once(async { std::panic::panic_any(Bomb) })).boxed(),
+                _ => said,
+            })
+        })
+    }
+
+    fn cost(&self, _: Usage) -> Option<agent_core::model::Cost> {
+        let first = self.costs.fetch_add(1, Ordering::SeqCst) == 0;
+        assert!(self.at != At::Cost || !first, "the cost panics, as asked");
+        None
+    }
+}
+
+async fn open(agent: &AgentRuntime) -> SessionHandle {
+    agent.open(&device("laptop")).await.unwrap()
+}
+
+/// A prompt and its end, within the deadline.
+async fn ask(chat: &SessionHandle, text: &str) -> (String, RunReport) {
+    let answered = async { read(chat.prompt(text).await.unwrap()).await };
+    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
+}
+
+/// The run has failed at once, this was kept of it, and the next prompt is answered.
+async fn failed_and_goes_on(chat: &SessionHandle, kept: &str, name: &str) {
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::RunError), "{name}");
+    assert!(now.failure.as_ref().unwrap().text.contains("panicked"), "{name}: {:?}", now.failure);
+    goes_on(chat, kept, name).await;
+}
+
+async fn goes_on(chat: &SessionHandle, kept: &str, name: &str) {
+    assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
+    let agent_said: Vec<_> = said(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
+    let expected: Vec<_> = Some(kept).filter(|kept| !kept.is_empty()).into_iter().collect();
+    assert_eq!(agent_said.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), expected, "{name}");
+    assert_eq!(ask(chat, "again").await.0, "sound", "{name}");
+    check_log(chat).await;
+}
+
+/// R12: whatever of a provider panics, the run fails at once, and what it said is kept.
+#[tokio::test]
+async fn a_provider_that_panics_fails_the_run_at_once() {
+    let said = || Turn::new().text("said");
+    for (at, turn, kept) in [
+        (At::Ask, said(), ""),
+        (At::Cost, said(), "said"),
+        (At::Drop, said(), "said"),
+        (At::Payload, Turn::silent().text("said"), "said"),
+        // It panics twice: as it is read, and as it is dropped.
+        (At::Drop, Turn::silent().text("said").panic(), "said"),
+    ] {
+        for (name, storage) in all_storages().await {
+            let name = format!("{at:?} {name}");
+            let config = Config::default().record_usage(true);
+            let chat = open(&agent_with(&storage, Panicky::new(at, turn.clone()), config, [])).await;
+            let (text, report) = ask(&chat, "go").await;
+            assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
+            assert_eq!(text, kept, "{name}");
+            failed_and_goes_on(&chat, kept, &name).await;
+        }
+    }
+}
+
+/// R12: a provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
+/// being given up.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled() {
+    for (name, storage) in storages() {
+        let turn = Turn::silent().text("said").gate(&Gate::new());
+        let chat = open(&agent(&storage, Panicky::new(At::Drop, turn.clone()))).await;
+        let mut run = chat.prompt("go").await.unwrap();
+        until_text(&mut run).await;
+        run.cancel();
+        assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
+        goes_on(&chat, "said", name).await;
+
+        let agent = agent_with(&storage, Panicky::new(At::Drop, turn), Config::default(), []);
+        let chat = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
+        let report = read(chat.prompt("go").await.unwrap()).await.1;
+        assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
+        assert!(chat.refresh().await.unwrap().failure.clone().unwrap().text.contains("silent"), "{name}");
+    }
+}
+
+/// O13: an answer whose cost panics is complete: nobody asks for it again.
+#[tokio::test]
+async fn an_answer_whose_cost_panics_is_not_asked_again() {
+    for (name, storage) in all_storages().await {
+        let model = Panicky::new(At::Cost, Turn::new().text("said"));
+        let agent = agent_with(&storage, model.clone(), Config::default().record_usage(true), []);
+        let chat = open(&agent).await;
+        chat.send("go").await.unwrap();
+        assert_eq!(Scheduler::new(agent).round().await.unwrap().ran, 1, "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.attempts, now.pending), (0, 0), "{name}");
+        failed_and_goes_on(&chat, "said", name).await;
+        assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
+    }
+}
+
+/// R12: a cost that cannot be stored does not keep the answer from being stored.
+#[tokio::test]
+async fn a_cost_that_is_refused_keeps_no_answer_back() {
+    #[derive(Debug)]
+    struct Costly;
+
+    #[async_trait]
+    impl LlmProvider for Costly {
+        fn name(&self) -> &str {
+            "costly"
+        }
+
+        fn model(&self) -> &str {
+            "costly"
+        }
+
+        async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+            EchoProvider::new().generate(request).await
+        }
+
+        fn cost(&self, _: Usage) -> Option<agent_core::model::Cost> {
+            Some(agent_core::model::Cost::new("a currency that nobody knows", 1))
+        }
+    }
+    for (name, storage) in all_storages().await {
+        let chat = open(&agent_with(&storage, Costly, Config::default().record_usage(true), [])).await;
+        let (text, report) = ask(&chat, "hello").await;
+        assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+        assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
+    }
+}
+
+/// A run asks no provider for its name: it was asked when the agent was built.
+#[tokio::test]
+async fn a_name_that_panics_later_is_not_asked() {
+    for (name, storage) in storages() {
+        let model = Panicky::new(At::Nothing, Turn::new().text("said"));
+        let chat = open(&agent(&storage, model.clone())).await;
+        model.built.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&chat, "go").await.0, "said", "{name}");
+    }
+}
+
+/// A plugin that panics in every way.
+#[derive(Debug)]
+struct BadPlugin;
+
+fn never<'a>() -> BoxFuture<'a, Result<()>> {
+    Box::pin(NeverThere(Bomb))
+}
+
+impl Plugin for BadPlugin {
+    fn name(&self) -> &str {
+        "bad"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        ["panic", "payload", "never"].map(|name| ToolSpec::new(name, "panics")).into()
+    }
+
+    fn call<'life0, 'life1, 'async_trait>(
+        &'life0 self,
+        tool: &'life1 str,
+        _: RawJson,
+        _: ToolContext,
+    ) -> Pin<Box<dyn Future<Output = Result<RawJson>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        match tool {
+            "panic" => panic!("the tool panics before there is a future, as asked"),
+            "payload" => Box::pin(async { std::panic::panic_any(Bomb) }),
+            _ => Box::pin(async { never().await.map(|()| RawJson::empty_object()) }),
+        }
+    }
+
+    fn before_run<'life0, 'life1, 'async_trait>(
+        &'life0 self,
+        _: &'life1 Session,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        panic!("the hook panics before there is a future, as asked")
+    }
+
+    fn after_run<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        _: &'life1 Session,
+        _: &'life2 RunReport,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        never()
+    }
+}
+
+/// A37: tools and hooks that panic before there is a future, as they are dropped, or in what their panic carries, are
+/// isolated: each call has its result, and the run goes on.
+#[tokio::test(start_paused = true)]
+async fn plugins_that_panic_in_any_way_are_isolated() {
+    for (name, storage) in storages() {
+        let turn = ["panic", "payload", "never"]
+            .iter()
+            .fold(Turn::new(), |turn, tool| turn.call(tool, tool, RawJson::empty_object()));
+        let model = ScriptedProvider::new([turn, Turn::new().text("said"), Turn::new().text("sound")]);
+        let config = Config::default().tool_timeout(Duration::from_secs(1));
+        let chat = open(&agent_with(&storage, model, config, [Arc::new(BadPlugin) as _])).await;
+        let (text, report) = read(chat.prompt("go").await.unwrap()).await;
+        assert_eq!((&*text, report.outcome), ("said", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+        let results = calls(&chat).await;
+        let outcomes: Vec<_> = results.iter().map(|(_, results)| results[0].outcome).collect();
+        assert_eq!(outcomes, [ToolOutcome::Error; 3], "{name}");
+        assert!(results[0].1[0].output.get().contains("panicked"), "{name}");
+        assert!(results[2].1[0].output.get().contains("longer than"), "{name}");
+        goes_on(&chat, "said", name).await;
+    }
+}
+
+/// R12: a store that panics once, in any commit of a run, costs neither what was said nor the session.
+#[tokio::test]
+async fn a_store_that_panics_once_loses_nothing() {
+    for (name, under) in all_storages().await {
+        let faulty = Faulty::new(under);
+        let gate = Gate::new();
+        let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
+        let chat = open(&agent(&faulty.storage(), model)).await;
+        let mut run = chat.prompt("go").await.unwrap();
+        until_text(&mut run).await;
+        faulty.panic_commits(1);
+        gate.open();
+        assert_eq!(read(run).await.1.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
+        // In the commit that begins a run, too.
+        faulty.panic_commits(1);
+        goes_on(&chat, "said", name).await;
+    }
+}
+
+/// A clock that panics once when it is told to.
+#[derive(Debug, Default)]
+struct BadClock(AtomicBool);
+
+impl Clock for BadClock {
+    fn now(&self) -> Timestamp {
+        assert!(!self.0.swap(false, Ordering::SeqCst), "the clock panics, as asked");
+        "2026-02-15T10:30:00Z".parse().unwrap()
+    }
+}
+
+/// R12: a clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
+#[tokio::test]
+async fn a_clock_that_panics_fails_the_run_at_once() {
+    for (name, storage) in all_storages().await {
+        let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());
+        let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
+        let agent = AgentBuilder::new(Config::default())
+            .with_llm(Arc::new(model))
+            .with_storage(storage)
+            .with_effects(Effects::default().with_clock(clock.clone()))
+            .build()
+            .unwrap();
+        let chat = open(&agent).await;
+        let mut run = chat.prompt("go").await.unwrap();
+        until_text(&mut run).await;
+        clock.0.store(true, Ordering::SeqCst);
+        gate.open();
+        let (_, end) = try_read(run).await;
+        assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");
+        failed_and_goes_on(&chat, "said", name).await;
+    }
+}
+
+/// A source of secrets that panics.
+#[derive(Debug)]
+struct BadSource;
+
+#[async_trait]
+impl SecretSource for BadSource {
+    async fn secret(&self, _: WorkspaceId, _: &SecretName) -> Result<Option<Secret>> {
+        panic!("the source of secrets panics, as asked")
+    }
+}
+
+/// R25: a source of secrets that panics has no value to give, and the run goes on.
+#[tokio::test]
+async fn a_source_of_secrets_that_panics_fails_no_run() {
+    for (name, storage) in storages() {
+        let agent = agent(&storage, EchoProvider::new()).with_secrets(Secrets::new(BadSource));
+        let chat = open(&agent).await;
+        let secret: SecretName = "github".parse().unwrap();
+        let mount = Patch::new().mount(secret.resource(), Access::Read);
+        let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
+        let (text, report) = ask(&chat, "hello").await;
+        assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+    }
+}
+
+/// Tenants of which one panics, and secrets that panic for another.
+#[derive(Debug)]
+struct BadTenants(MemoryStore);
+
+#[async_trait]
+impl Tenants for BadTenants {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        assert!(tenant.as_str() != "tenant-0", "the tenants panic, as asked");
+        self.0.storage(tenant)
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        Tenants::list(&self.0, after).await
+    }
+}
+
+impl TenantSecrets for BadTenants {
+    fn of(&self, tenant: &TenantId) -> Option<Secrets> {
+        assert!(tenant.as_str() != "tenant-1", "the secrets panic, as asked");
+        let secrets: BTreeMap<SecretName, Secret> = BTreeMap::new();
+        Some(Secrets::new(secrets))
+    }
+}
+
+/// O14, R01: a tenant for whom the host's code panics keeps a scheduler from no other tenant.
+#[tokio::test]
+async fn a_tenant_that_panics_holds_up_no_other() {
+    let store = MemoryStore::new();
+    let agent = agent(&store.clone().into(), EchoProvider::new());
+    let mut chats = Vec::new();
+    for n in 0..3 {
+        let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
+        let chat = open(&agent.rebind(store.storage(&tenant))).await;
+        chat.send("hello").await.unwrap();
+        chats.push(chat);
+    }
+    let bad = Arc::new(BadTenants(store));
+    let scheduler = Scheduler::over(agent.clone(), bad.clone()).with_secrets(bad);
+    let config = SchedulerConfig::new().every(Duration::from_millis(5));
+    let task = tokio::spawn(scheduler.config(config).run());
+    eventually(async || chats[2].refresh().await.unwrap().counts.agent == 1).await;
+    assert_eq!(chats[0].refresh().await.unwrap().counts.agent, 0);
+    agent.shutdown(Duration::from_secs(5)).await.unwrap();
+    tokio::time::timeout(DEADLINE, task).await.expect("it ends").unwrap();
+}

@@ -1,0 +1,361 @@
+//! What a session does by itself: wakes, retries, and the schedulers that see to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use crate::common::{all_storages, check_log, device, eventually, read, said};
+use agent_core::clock::{Clock, Effects};
+use agent_core::event::{EventType, NewEvent};
+use agent_core::model::Wake;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Page, ReadEvents};
+use agent_core::{
+    ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, async_trait,
+};
+use agent_runtime::context::ModelMessage;
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, EchoProvider, Gate, LlmProvider, Retry, Scheduler, ScriptedProvider,
+    SessionHandle, Turn,
+};
+
+/// A clock that a test sets.
+#[derive(Debug)]
+struct SetClock(AtomicI64);
+
+impl SetClock {
+    fn new() -> Arc<Self> {
+        let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
+        Arc::new(Self(AtomicI64::new(start.as_micros())))
+    }
+
+    fn forward(&self, seconds: i64) {
+        self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    fn in_seconds(&self, seconds: i64) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst)).plus_micros(seconds * 1_000_000)
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+fn agent_at(storage: &Storage, model: impl LlmProvider, clock: &Arc<SetClock>) -> AgentRuntime {
+    agent_as(storage, model, clock, Config::default())
+}
+
+fn agent_as(
+    storage: &Storage,
+    model: impl LlmProvider,
+    clock: &Arc<SetClock>,
+    config: Config,
+) -> AgentRuntime {
+    AgentBuilder::new(config)
+        .with_llm(Arc::new(model))
+        .with_storage(storage.clone())
+        .with_effects(Effects::default().with_clock(clock.clone()))
+        .build()
+        .unwrap()
+}
+
+async fn open(agent: &AgentRuntime, name: &str) -> SessionHandle {
+    agent.open(&device(name)).await.unwrap()
+}
+
+const DAY: i64 = 24 * 3600;
+
+/// O10, O11: a wake is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
+/// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
+#[tokio::test]
+async fn o10_o11_wakes_are_scheduled_cancelled_and_run_once() {
+    for (name, storage) in all_storages().await {
+        let clock = SetClock::new();
+        let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
+        let agent = agent_at(&storage, model.clone(), &clock);
+        let chat = open(&agent, "laptop").await;
+        chat.schedule(Wake::new("daily", clock.in_seconds(5))).await.unwrap();
+        let water = Wake::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
+        chat.schedule(water).await.unwrap();
+        chat.schedule(Wake::new("mail", clock.in_seconds(30)).with_note("Read it.").with_priority(9))
+            .await
+            .unwrap();
+        chat.schedule(Wake::new("wrong", clock.in_seconds(20))).await.unwrap();
+        chat.cancel_wake("wrong").await.unwrap();
+        chat.cancel_wake("wrong").await.unwrap();
+        drop(chat);
+
+        let agent = agent_at(&storage, model.clone(), &clock);
+        let chat = open(&agent, "laptop").await;
+        assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
+        let scheduler = Scheduler::new(agent.clone());
+        clock.forward(25);
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: cancelled, and not due");
+        clock.forward(60);
+        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+        let told = [
+            "The scheduled wake \"mail\" is due. Read it.",
+            "The scheduled wake \"daily\" is due. Water the plants.",
+        ];
+        let told = told.map(|text| ModelMessage::System(text.to_owned()));
+        assert_eq!(model.requests()[0].messages, told, "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!(
+            (now.status.state, now.wakes.len(), now.counts.runs),
+            (SessionState::Idle, 0, 1),
+            "{name}"
+        );
+        clock.forward(10 * DAY);
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: done once");
+        assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}");
+        check_log(&chat).await;
+
+        chat.archive().await.unwrap();
+        let error = chat.schedule(Wake::new("late", clock.in_seconds(1))).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
+    }
+}
+
+/// O13: what a failed run was for is offered again, after pauses that double, and no more once the limit is reached; then
+/// the session has failed and says why, until somebody recovers it, and nothing is lost.
+#[tokio::test]
+async fn o13_failures_are_tried_again_with_back_off_until_the_limit() {
+    for (name, storage) in all_storages().await {
+        let clock = SetClock::new();
+        let model = ScriptedProvider::new([
+            Turn::silent().fail("away"),
+            Turn::silent().fail("still away"),
+            Turn::silent().fail("gone"),
+            Turn::new().text("back"),
+        ]);
+        let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 3);
+        let agent = agent_as(&storage, model.clone(), &clock, Config::default().retry(retry));
+        let chat = open(&agent, "laptop").await;
+        chat.send("hello").await.unwrap();
+        chat.schedule(Wake::new("daily", clock.in_seconds(-1))).await.unwrap();
+        let scheduler = Scheduler::new(agent.clone());
+        for (attempt, pause) in [(1, 10), (2, 20)] {
+            assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+            let now = chat.refresh().await.unwrap();
+            assert_eq!(now.status.reason, Reason::RetryBackoff, "{name}");
+            assert_eq!(
+                (now.attempts, now.pending, now.wakes.len()),
+                (attempt, 1, 1),
+                "{name}: nothing is lost"
+            );
+            clock.forward(pause - 2);
+            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: backed off");
+            clock.forward(3);
+        }
+        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.status.state, now.attempts), (SessionState::Failed, 3), "{name}");
+        assert_eq!(now.failure.as_ref().unwrap().text, "gone", "{name}");
+        clock.forward(10 * DAY);
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: not for ever");
+        chat.recover().await.unwrap();
+        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{name}");
+        assert_eq!(said(&chat).await.last().unwrap().1, "back", "{name}");
+        check_log(&chat).await;
+    }
+}
+
+/// O13: a person who is there gets a failure at once, and is not made to wait for a retry.
+#[tokio::test]
+async fn o13_a_person_is_told_of_a_failure_and_not_backed_off() {
+    for (name, storage) in all_storages().await {
+        let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
+        let agent = agent_at(&storage, model, &SetClock::new());
+        let chat = open(&agent, "laptop").await;
+        let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
+        assert_eq!(report.status.reason, Reason::RunError, "{name}");
+        assert_eq!(read(chat.prompt("again").await.unwrap()).await.0, "back", "{name}");
+    }
+}
+
+/// O14, R01: a scheduler over tenants looks after each tenant's sessions, and answers where it was asked.
+#[tokio::test]
+async fn o14_r01_a_scheduler_looks_after_all_tenants() {
+    let store = MemoryStore::new();
+    let clock = SetClock::new();
+    let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
+    let mut chats = Vec::new();
+    for n in 0..5 {
+        let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
+        let chat = open(&agent.rebind(store.storage(&tenant)), "laptop").await;
+        chat.send(format!("to {n}")).await.unwrap();
+        chats.push(chat);
+    }
+    let scheduler = Scheduler::over(agent, Arc::new(store));
+    assert_eq!(scheduler.round().await.unwrap().ran, 5);
+    for (n, chat) in chats.iter().enumerate() {
+        assert_eq!(said(chat).await.last().unwrap(), &("agent", format!("to {n}")));
+    }
+}
+
+/// Tenants of one store, of whom one cannot be asked.
+#[derive(Debug)]
+struct OneDown {
+    store: MemoryStore,
+    down: crate::common::Faulty,
+    /// Whether there is nobody else.
+    alone: bool,
+}
+
+#[async_trait]
+impl Tenants for OneDown {
+    fn storage(&self, tenant: &TenantId) -> Storage {
+        match tenant.as_str() {
+            "tenant-1" => self.down.storage(),
+            _ => self.store.storage(tenant),
+        }
+    }
+
+    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let mut page = Tenants::list(&self.store, after).await?;
+        page.items.retain(|tenant| !self.alone || tenant.as_str() == "tenant-1");
+        Ok(page)
+    }
+}
+
+/// O14, R01: a tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
+/// so.
+#[tokio::test]
+async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
+    let store = MemoryStore::new();
+    let clock = SetClock::new();
+    let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
+    for n in 0..3 {
+        let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
+        open(&agent.rebind(store.storage(&tenant)), "laptop").await.send("hello").await.unwrap();
+    }
+    let down = crate::common::Faulty::new(store.storage(&"tenant-1".parse().unwrap()));
+    let over = |alone| {
+        let tenants = OneDown { store: store.clone(), down: down.clone(), alone };
+        Scheduler::over(agent.clone(), Arc::new(tenants))
+    };
+    let scheduler = over(false);
+    down.fail_lists(usize::MAX);
+    assert_eq!(scheduler.round().await.unwrap().ran, 2);
+    down.fail_lists(0);
+    assert_eq!(scheduler.round().await.unwrap().ran, 1);
+    down.fail_lists(usize::MAX);
+    assert_eq!(*over(true).round().await.unwrap_err().kind(), ErrorKind::Full);
+}
+
+/// O12, O27: a holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run
+/// again; one that beats is left alone however long it takes.
+#[tokio::test]
+async fn o12_o13_o27_a_silent_holder_is_replaced_and_a_live_one_is_not() {
+    for (name, storage) in all_storages().await {
+        let clock = SetClock::new();
+        let config = || {
+            let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(60), 3);
+            Config::default().lease_ttl(Duration::from_millis(300)).retry(retry)
+        };
+        let faulty = crate::common::Faulty::new(storage.clone());
+        let gate = Gate::new();
+        let slow = ScriptedProvider::new([Turn::new().gate(&gate).text("slow")]);
+        let holder = agent_as(&faulty.storage(), slow, &clock, config());
+        let chat = open(&holder, "laptop").await;
+        let mut run = chat.prompt("hello").await.unwrap();
+        let other = agent_as(&storage, EchoProvider::new(), &clock, config());
+        let scheduler = Scheduler::new(other);
+        for _ in 0..8 {
+            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: it is alive");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
+
+        faulty.lose_beats();
+        eventually(|| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            scheduler.round().await.unwrap();
+            chat.refresh().await.unwrap().status.reason == Reason::LeaseLost
+        })
+        .await;
+        assert_eq!(chat.snapshot().attempts, 1, "{name}");
+        clock.forward(11);
+        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+        assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
+        gate.open();
+        while let Some(update) = futures::StreamExt::next(&mut run).await {
+            if let Err(error) = update {
+                assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
+            }
+        }
+        let agent_said = said(&chat).await.iter().filter(|(who, _)| *who == "agent").count();
+        assert_eq!(agent_said, 1, "{name}: the late one wrote nothing");
+        check_log(&chat).await;
+    }
+}
+
+/// X07, O10: a scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
+/// before, during or after, by any host, is run.
+#[tokio::test]
+async fn x07_o10_a_clock_a_day_off_ends_no_run_and_loses_no_wake() {
+    for off in [-DAY, DAY] {
+        for (name, storage) in all_storages().await {
+            let (clock, wrong) = (SetClock::new(), SetClock::new());
+            wrong.forward(off);
+            let config = || Config::default().lease_ttl(Duration::from_millis(500));
+            let gate = Gate::new();
+            let model =
+                ScriptedProvider::new([Turn::new().gate(&gate).text("one"), Turn::new(), Turn::new()]);
+            let right = agent_as(&storage, model.clone(), &clock, config());
+            let chat = open(&right, "laptop").await;
+            let run = chat.prompt("hello").await.unwrap();
+            let astray = agent_as(&storage, model.clone(), &wrong, config());
+            let there = astray.session(chat.id()).await.unwrap();
+            let scheduler = Scheduler::new(astray.clone());
+            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
+            chat.schedule(Wake::new("right", clock.in_seconds(0))).await.unwrap();
+            there.schedule(Wake::new("wrong", wrong.in_seconds(0))).await.unwrap();
+            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
+            assert_eq!(chat.refresh().await.unwrap().epoch.get(), 1, "{name}: the run lives");
+            gate.open();
+            assert_eq!(read(run).await.0, "one", "{name}");
+            let now = chat.refresh().await.unwrap();
+            assert_eq!(now.wakes.len(), 2, "{name}: neither is done with by a run that did not know of it");
+            clock.forward(2 * DAY);
+            Scheduler::new(right).round().await.unwrap();
+            scheduler.round().await.unwrap();
+            let now = chat.refresh().await.unwrap();
+            assert_eq!((now.wakes.len(), now.status.state), (0, SessionState::Idle), "{name}");
+            let told = ReadEvents::last(100).kinds([EventType::SYSTEM_MESSAGE]);
+            let told = storage.sessions.history(chat.id(), told).await.unwrap().events;
+            assert_eq!(told.len(), 2, "{name}: each was told once");
+            check_log(&chat).await;
+        }
+    }
+}
+
+/// O14: a scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
+/// runtime.
+#[tokio::test]
+async fn o14_a_scheduler_runs_until_the_shutdown() {
+    for (name, storage) in all_storages().await {
+        let clock = SetClock::new();
+        let agent = agent_at(&storage, EchoProvider::new(), &clock);
+        let config = agent_runtime::SchedulerConfig::new().every(Duration::from_millis(5));
+        let task = tokio::spawn(Scheduler::new(agent.clone()).config(config).run());
+        let chat = open(&agent, "laptop").await;
+        for n in 1..=3 {
+            chat.send(format!("message {n}")).await.unwrap();
+            eventually(|| async { chat.refresh().await.unwrap().counts.agent == n }).await;
+        }
+        agent.shutdown(Duration::from_secs(5)).await.unwrap();
+        task.await.unwrap();
+        storage
+            .sessions
+            .append(agent.effects(), chat.id(), chat.snapshot().head, vec![NewEvent::user_message("late")])
+            .await
+            .unwrap();
+        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");
+    }
+}

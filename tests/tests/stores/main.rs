@@ -1,0 +1,17 @@
+//! What hosts do with a store beside runs, asked of each kind: in memory, files and SQLite.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod activations;
+mod closing;
+#[path = "../../../agent-core/tests/model/common.rs"]
+mod common;
+mod documents;
+mod finding;
+mod ledger;
+mod maintenance;
+mod purging;
+mod refusals;
+mod sharing;
+mod sites;
+mod state_payload;

@@ -1,0 +1,77 @@
+//! A place for each kind of store, so that a test asks the same of all.
+
+use std::sync::Arc;
+
+use agent_core::clock::Effects;
+use agent_core::event::Event;
+use agent_core::session::Session;
+use agent_core::{MemoryStore, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin};
+use agent_storage_fs::FsStore;
+use agent_storage_sqlite::SqliteStore;
+use futures::TryStreamExt;
+use tempfile::TempDir;
+
+/// Where a store keeps its data: in memory, in files or in one SQLite file.
+pub(crate) struct Site {
+    pub(crate) name: &'static str,
+    memory: MemoryStore,
+    folder: TempDir,
+}
+
+/// A fresh place of each kind.
+pub(crate) fn sites() -> Vec<Site> {
+    let site = |name| Site { name, memory: MemoryStore::new(), folder: tempfile::tempdir().unwrap() };
+    ["memory", "files", "sqlite"].map(site).into()
+}
+
+impl Site {
+    /// The stores there, opened anew: what only a handle remembers is not in them.
+    pub(crate) async fn open(&self) -> Storage {
+        match self.name {
+            "memory" => self.memory.clone().into(),
+            "files" => FsStore::open(self.folder.path()).await.unwrap().into(),
+            _ => SqliteStore::open(self.folder.path().join("store.db")).await.unwrap().into(),
+        }
+    }
+}
+
+/// A session of the default workspace.
+pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Session {
+    let new = agent_core::session::NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    storage.sessions.create(effects, new).await.unwrap()
+}
+
+/// An agent that asks `provider`.
+pub(crate) fn agent(storage: &Storage, provider: impl LlmProvider, config: Config) -> AgentRuntime {
+    agent_with(storage, provider, config, [])
+}
+
+pub(crate) fn agent_with<const N: usize>(
+    storage: &Storage,
+    provider: impl LlmProvider,
+    config: Config,
+    plugins: [Arc<dyn Plugin>; N],
+) -> AgentRuntime {
+    let mut builder = AgentBuilder::new(config).with_llm(Arc::new(provider)).with_storage(storage.clone());
+    for plugin in plugins {
+        builder = builder.with_plugin(plugin);
+    }
+    builder.build().unwrap()
+}
+
+/// The whole history.
+pub(crate) async fn log(storage: &Storage, id: SessionId) -> Vec<Event> {
+    storage.sessions.events(id, Seq::ZERO).try_collect().await.unwrap()
+}
+
+/// Checks that the record is what the log of a session that was not forked folds into.
+pub(crate) async fn check_record(storage: &Storage, id: SessionId) -> Session {
+    let (now, events) = (storage.sessions.load(id).await.unwrap(), log(storage, id).await);
+    let mut folded = Session::begin(id, &events[0]).unwrap();
+    for event in &events[1..] {
+        folded.apply(event).unwrap();
+    }
+    assert_eq!(folded, now);
+    now
+}
