@@ -71,13 +71,13 @@ impl fmt::Display for Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// It cannot be read: its bytes are not what was written. [`Storage::salvage`] saves what can be read of a session.
+    /// It cannot be read: its bytes are not what was written. [`salvage`](crate::salvage::salvage()) saves what can be read of a session.
     Damaged,
     /// What is derived from a log is not what the log says.
     /// [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) makes it anew.
     Differs,
     /// It names something that is not there: a session whose workspace is gone, a device that is bound to none.
-    /// [`gc`](agent_runtime::WorkspaceManager::gc) removes what a deleted workspace left.
+    /// `WorkspaceManager::gc` removes what a deleted workspace left.
     Dangling,
 }
 

@@ -310,8 +310,8 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// Those of the store; `Deleted` or `Busy` where the workspace was deleted, or is being deleted, and the session
-    /// would have been new; `Corrupt` if it is damaged: [`salvage_main`](Self::salvage_main) puts what can be read of it in its
-    /// place.
+    /// would have been new; `Corrupt` if it is damaged: `agent-admin` salvages what can be read of it, and
+    /// [`set_main_session`](Self::set_main_session) puts that in its place.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {

@@ -7,8 +7,11 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie. The program `chat` is not among them yet: its arguments and its commands need each other.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 13] = [
     "agent-core/src",
+    "agent-transcript/src",
+    "agent-admin/src",
+    "agent-runtime/src",
     "agent-storage-conformance/src",
     "agent-storage-fs/src",
     "agent-storage-sqlite/src",

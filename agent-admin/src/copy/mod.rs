@@ -37,7 +37,7 @@
 //!
 //! Leases are not: the record of a session that was running says so, as its log does, and there is no sign of life of its
 //! holder in the target, so that the next who asks takes over. What a store derives it makes anew. The areas of workspaces
-//! ([`WorkspaceBlobs`](agent_runtime::holdings::WorkspaceBlobs)) lie on shelves; the folders `mcp/`, `skills/` and `memory/` that the
+//! (`WorkspaceBlobs`) lie on shelves; the folders `mcp/`, `skills/` and `memory/` that the
 //! file store makes belong to the host and are not copied.
 //!
 //! # What is promised

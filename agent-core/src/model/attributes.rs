@@ -102,7 +102,7 @@ pub struct ExternalHandle {
     /// How it is to be treated, in words: when it may be removed, who made it. At most 512 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// The [process](agent_runtime::AgentRuntime::process) in which it is of use, where it is of use in one only. `None` for what
+    /// The process (`AgentRuntime::process`) in which it is of use, where it is of use in one only. `None` for what
     /// outlives processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,

@@ -75,7 +75,7 @@ impl FromStr for WorkspaceArea {
 pub enum Shelf {
     /// All sessions of the store's tenant. It lies in the workspace `default`.
     Tenant,
-    /// The [audit](agent_admin::audit) of the store's tenant. It lies in the workspace `default`.
+    /// The audit of the store's tenant. It lies in the workspace `default`.
     Audit,
     /// The sessions of a workspace whose label `project` is this.
     #[non_exhaustive]

@@ -23,7 +23,7 @@ use crate::store::read::{EventPage, ReadEvents};
 /// # Contract
 ///
 /// A handle is bound to one tenant, and sees nothing of another. What a commit means is decided by
-/// [`plan`](crate::commit::plan()) alone; a backend's whole duty is to make "read the record, plan, store events and
+/// [`plan`](crate::plan()) alone; a backend's whole duty is to make "read the record, plan, store events and
 /// record" one atomic step, durable before it returns, and to hand back what was stored byte for byte. Two handles
 /// on one store, in one process or several, behave like one.
 ///
@@ -55,7 +55,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`plan`](crate::commit::plan()). [`Error::write_outcome`](crate::base::error::Error::write_outcome) says whether a
+    /// Those of [`plan`](crate::plan()). [`Error::write_outcome`](crate::base::error::Error::write_outcome) says whether a
     /// failed commit may have been applied.
     async fn commit(&self, commit: Commit) -> Result<Committed>;
 
@@ -123,7 +123,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 
     /// Deletes a session that no commit can delete, since its record cannot be read: leaves a tombstone with what is still
     /// known of its origin, and returns that. The damaged bytes are kept until the session is [purged](Self::purge). A run
-    /// that goes on is fenced off. Hosts call [`delete_session`](agent_runtime::WorkspaceManager::delete_session).
+    /// that goes on is fenced off. Hosts call `WorkspaceManager::delete_session`.
     ///
     /// Doing it twice is fine. As provided it refuses: for a store that cannot do it.
     ///

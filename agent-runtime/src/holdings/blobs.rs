@@ -27,6 +27,7 @@ const HEX: u32 = 1;
 /// use agent_core::clock::Effects;
 /// use agent_core::model::Actor;
 /// use agent_core::store::WorkspaceArea;
+/// use agent_runtime::holdings::WorkspaceBlobs;
 /// use agent_runtime::{NewWorkspace, WorkspaceManager};
 ///
 /// # async fn example() -> agent_core::Result<()> {

@@ -8,7 +8,7 @@ use crate::workspaces::WorkspaceManager;
 
 impl WorkspaceManager {
     /// Removes the bytes of a deleted session, except the events that living sessions forked from it read; its record
-    /// stays as a [tombstone](Session::tombstone), without a word that anybody wrote. Doing it again removes what is no
+    /// stays as a [tombstone](agent_core::session::Session::tombstone), without a word that anybody wrote. Doing it again removes what is no
     /// longer needed by then.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ impl ToolContext {
         self.effects.as_ref()
     }
 
-    /// Whether the session has `resource` [mounted](crate::holdings::mounts::effective_mounts) with at least this access, at this
+    /// Whether the session has `resource` [mounted](effective_mounts) with at least this access, at this
     /// moment. What is not mounted, what is not named and what cannot be looked up is denied.
     pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
         let Some(sessions) = &self.sessions else { return false };

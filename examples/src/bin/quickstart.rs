@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use agent_runtime::{AgentBuilder, Config, EchoProvider};
-use agent_storage_sqlite::SqliteStore;
+use agent::{AgentBuilder, Config, EchoProvider, SqliteStore};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

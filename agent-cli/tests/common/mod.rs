@@ -22,6 +22,12 @@ use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// The program: of this package, or with S3 of the package that has its tests.
+const PROGRAM: &str = match (option_env!("CARGO_BIN_EXE_chat"), option_env!("CARGO_BIN_EXE_chat-with-s3")) {
+    (Some(program), _) | (None, Some(program)) => program,
+    (None, None) => panic!("these tests belong to a package with the program"),
+};
+
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -102,7 +108,7 @@ impl Output {
 impl Chat {
     /// A chat on the data in `folder`, as the device `laptop`.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+        let mut command = Command::new(PROGRAM);
         match database(folder) {
             Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
             None => command.arg("--data-dir").arg(folder),

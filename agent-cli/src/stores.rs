@@ -4,10 +4,11 @@ use std::error::Error;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(not(feature = "s3"))]
+use agent_core::ErrorKind;
 use agent_core::store::{Registry, StoreAddress};
 use agent_core::{Storage, TenantId, Tenants};
 use agent_storage_fs::FsConfig;
-use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
 
 use crate::args::Args;
@@ -39,8 +40,22 @@ pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new();
     FsConfig::register(&mut registry);
     SqliteConfig::register(&mut registry);
-    S3Config::register(&mut registry);
+    register_s3(&mut registry);
     registry
+}
+
+#[cfg(feature = "s3")]
+fn register_s3(registry: &mut Registry) {
+    agent_storage_s3::S3Config::register(registry);
+}
+
+/// Says what is missing.
+#[cfg(not(feature = "s3"))]
+fn register_s3(registry: &mut Registry) {
+    registry.register("s3", "s3://BUCKET/PREFIX", |_| -> agent_core::Result<FsConfig> {
+        let text = "this chat was built without S3; build it with `cargo build --bin chat --features s3`";
+        Err(agent_core::Error::new(ErrorKind::Unsupported, text))
+    });
 }
 
 /// Checks an address; for the command line.

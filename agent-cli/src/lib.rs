@@ -22,7 +22,8 @@ use args::Args;
 /// How many threads read and write files for a command: each that takes part in a copy keeps memory of its own.
 const FILE_THREADS: usize = 4;
 
-fn main() -> ExitCode {
+/// Runs the program on the arguments of the process, and returns its exit code: 0, or what went wrong.
+pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return told(&error),

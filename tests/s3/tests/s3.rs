@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../agent-cli/tests/common/mod.rs"]
 mod common;
 
 use std::process::Command;
@@ -15,7 +16,7 @@ use s3_servers::{Kind, Server};
 
 /// What the command line and the environment of a chat say of the server, as on any user's machine.
 fn start(server: &Server) -> Chat {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
     command
         .args(["--store", &format!("s3://{}/chats?allow_http=true", Server::BUCKET)])
         .args(["--device", "laptop"])

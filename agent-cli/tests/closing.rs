@@ -81,16 +81,6 @@ async fn a_copy_leaves_one_file() {
     }
 }
 
-/// The quickstart.
-#[tokio::test]
-async fn the_quickstart_leaves_one_file() {
-    let folder = tempfile::tempdir().unwrap();
-    for round in 1..=ROUNDS {
-        run(Command::new(env!("CARGO_BIN_EXE_quickstart")).current_dir(folder.path()), "");
-        taken_elsewhere(&folder.path().join("target/quickstart.db"), 2 + 2 * round as u64).await;
-    }
-}
-
 /// A host's `close`; and if it forgets that, dropping what it has.
 #[tokio::test]
 async fn a_closed_host_leaves_one_file() {

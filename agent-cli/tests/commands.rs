@@ -87,18 +87,6 @@ fn a18_devices_have_workspaces_of_their_own() {
     assert_eq!(phone.out.text(), "(nothing was said yet)\n");
 }
 
-/// What the README shows goes on every time it is started.
-#[test]
-fn the_quickstart_goes_on_where_it_stopped() {
-    let folder = tempfile::tempdir().unwrap();
-    for messages in [2, 4, 6] {
-        let quickstart =
-            Command::new(env!("CARGO_BIN_EXE_quickstart")).current_dir(folder.path()).output().unwrap();
-        let out = String::from_utf8(quickstart.stdout).unwrap();
-        assert_eq!(out, format!("Hello ({messages} messages so far)\n"));
-    }
-}
-
 /// A39: where one is, and how much is in the context, in one line each; the help names every command of the seed.
 #[test]
 fn a39_workspace_and_context_tell_where_one_is() {

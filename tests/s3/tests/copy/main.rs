@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod areas;
-#[path = "../common/mod.rs"]
+#[path = "../../../../agent-cli/tests/common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../endings/cut.rs"]
+#[path = "../../../tests/endings/cut.rs"]
 mod cut;
 mod every;
 mod many;

@@ -70,7 +70,7 @@ struct Copying {
 
 impl Copying {
     fn start(from: &str, to: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_chat"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"))
             .args(["copy", from, to, "--progress", "lines", "--json"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
