@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::command::Failure;
+use crate::failure::Failure;
 
 /// The most bytes of a configuration.
 pub(crate) const CONFIG_MAX: u64 = agent_core::store::ContentHash::CONFIG_MAX_BYTES as u64;

@@ -13,8 +13,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::failure::told;
 use crate::input::{Input, Reader};
-use crate::open::told;
 use crate::screen::{Screen, called, gave, spoken};
 use crate::stdout;
 

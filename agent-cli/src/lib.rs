@@ -3,7 +3,10 @@
 mod args;
 mod bounded;
 mod chat;
+mod cli;
 mod command;
+mod failure;
+mod help;
 mod input;
 mod offline;
 mod open;
@@ -15,28 +18,28 @@ mod stores;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use args::Args;
+use cli::Cli;
 
 /// How many threads read and write files for a command: each that takes part in a copy keeps memory of its own.
 const FILE_THREADS: usize = 4;
 
 /// Runs the program on the arguments of the process, and returns its exit code: 0, or what went wrong.
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => return told(&error),
     };
-    let mut runtime = match args.command {
+    let mut runtime = match cli.command {
         Some(_) => tokio::runtime::Builder::new_current_thread(),
         None => tokio::runtime::Builder::new_multi_thread(),
     };
-    if args.command.is_some() {
+    if cli.command.is_some() {
         runtime.max_blocking_threads(FILE_THREADS);
     }
     match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(args)),
+        Ok(runtime) => runtime.block_on(run(cli)),
         Err(error) => {
             say(&format!("the system gives no threads to work with: {error}"));
             ExitCode::FAILURE
@@ -44,7 +47,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(mut args: Args) -> ExitCode {
+async fn run(cli: Cli) -> ExitCode {
+    let Cli { args, command } = cli;
     // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -53,18 +57,18 @@ async fn run(mut args: Args) -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
-    if let Some(command) = args.command.take() {
-        return command::run(command, &args).await;
+    if let Some(command) = command {
+        return command::run(command, &args, Cli::command()).await;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let opened = match command::check_config(&args) {
-        Ok(()) => open::open(&args, terminal).await.map_err(|error| open::told(&*error)),
-        Err(failure) => Err(failure.text().to_owned()),
+        Ok(()) => open::open(&args, terminal).await,
+        Err(failure) => Err(failure),
     };
     let code = match opened {
         Ok(chat) => chat.run().await,
-        Err(why) => {
-            say(&why);
+        Err(failure) => {
+            say(failure.text());
             1
         }
     };

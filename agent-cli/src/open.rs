@@ -1,29 +1,27 @@
 //! From the command line to an open session.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use agent_core::DeviceId;
 use agent_core::clock::Effects;
 use agent_core::event::{Body, EventType};
-use agent_core::model::{Actor, Role};
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, SessionHandle};
 
-use crate::args::Args;
+use crate::args::{Args, short};
 use crate::chat::{Chat, Place};
+use crate::failure::Failure;
 use crate::input::Reader;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
-use crate::stores;
 
 /// How many of one's own lines the arrow keys bring back.
 const LINES: usize = 200;
 
 /// Opens the stores, the agent and the session, and says where it all is.
-pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Error>> {
-    let device = device(args)?;
-    let address = stores::chosen(args)?;
+pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
+    let device = args.device()?;
+    let address = args.address()?;
     let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
     let effects = Effects::default();
     let name = short(&device);
@@ -38,11 +36,14 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Box<dyn Er
         .with_effects(effects)
         .build()?;
     let handle = session(&agent, &device, args).await?;
-    let (reader, printer) =
-        if terminal { Reader::terminal(own_lines(&handle).await?)? } else { (Reader::pipe(), None) };
+    let (reader, printer) = if terminal {
+        Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
+    } else {
+        (Reader::pipe(), None)
+    };
     let workspace = agent.workspaces().load(handle.snapshot().workspace).await?;
     let place = Place { agent, workspace, device, data };
-    Ok(Chat::new(place, handle, reader, Screen::new(terminal, printer))?)
+    Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
 }
 
 /// The session that was asked for; else the one of the device's workspace that was used last.
@@ -68,37 +69,4 @@ async fn own_lines(handle: &SessionHandle) -> agent_core::Result<Vec<String>> {
         _ => None,
     };
     Ok(page.events.iter().filter_map(|event| event.body().ok().and_then(text)).collect())
-}
-
-/// The device as which the program acts.
-pub(crate) fn device(args: &Args) -> agent_core::Result<DeviceId> {
-    args.device.clone().map_or_else(host_name, Ok)
-}
-
-/// Who does what commands do.
-pub(crate) fn actor(args: &Args) -> agent_core::Result<Actor> {
-    Actor::named(Role::User, short(&device(args)?))
-}
-
-/// A device's name may be longer than that of a holder or an actor.
-fn short(device: &DeviceId) -> &str {
-    &device.as_str()[..device.as_str().floor_char_boundary(200)]
-}
-
-/// The host's name as a device; `cli` where it has none that will do.
-fn host_name() -> agent_core::Result<DeviceId> {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(name.parse().or_else(|_| "cli".parse())?)
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

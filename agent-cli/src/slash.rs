@@ -6,8 +6,8 @@ use agent_core::session::SessionSummary;
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{Seq, Timestamp};
 
-use crate::args::COMMANDS;
 use crate::chat::{Chat, counted};
+use crate::help::COMMANDS;
 use crate::screen::{cut, spoken};
 
 /// How much of the conversation `/history` shows.

@@ -1,6 +1,5 @@
-//! From the options of the command line to the stores.
+//! From addresses to stores.
 
-use std::error::Error;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,8 +9,6 @@ use agent_core::store::{Registry, StoreAddress};
 use agent_core::{Storage, TenantId, Tenants};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
-
-use crate::args::Args;
 
 /// Where a store is: checked, and not opened yet.
 #[derive(Clone, Debug)]
@@ -53,7 +50,7 @@ fn register_s3(registry: &mut Registry) {
 #[cfg(not(feature = "s3"))]
 fn register_s3(registry: &mut Registry) {
     registry.register("s3", "s3://BUCKET/PREFIX", |_| -> agent_core::Result<FsConfig> {
-        let text = "this chat was built without S3; build it with `cargo build --bin chat --features s3`";
+        let text = "this chat was built without S3; build it with `--features agent-cli/s3`";
         Err(agent_core::Error::new(ErrorKind::Unsupported, text))
     });
 }
@@ -103,7 +100,8 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
 }
 
 impl Address {
-    fn files(config: FsConfig) -> Self {
+    /// Files as configured.
+    pub(crate) fn files(config: FsConfig) -> Self {
         let kind = Kind::Files(config.root().to_owned());
         let existing = Arc::new(config.clone().with_create(false));
         Self { address: Arc::new(config), existing, kind }
@@ -117,6 +115,14 @@ impl Address {
     /// Opens it for all of its tenants, if it is there; makes nothing.
     pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Tenants>> {
         self.existing.open().await
+    }
+
+    /// The folder, if it is files.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Files(folder) => Some(folder),
+            _ => None,
+        }
     }
 
     /// The database file, if it is one.
@@ -154,27 +160,6 @@ impl Address {
     pub(crate) fn shown(&self) -> String {
         self.address.to_string()
     }
-}
-
-/// The store that the options name.
-pub(crate) fn chosen(args: &Args) -> Result<Address, Box<dyn Error>> {
-    Ok(match (&args.store, &args.data_dir) {
-        (Some(store), _) => store.clone(),
-        (None, Some(folder)) => Address::files(FsConfig::new(folder)),
-        (None, None) => Address::files(FsConfig::platform(FsConfig::DEFAULT_APP)?),
-    })
-}
-
-/// The host's own configuration file: beside the data where these are files, else in the user's data folder.
-pub(crate) fn config_file(args: &Args) -> Result<PathBuf, Box<dyn Error>> {
-    if let Some(file) = &args.config {
-        return Ok(file.clone());
-    }
-    let folder = match chosen(args)?.kind {
-        Kind::Files(folder) => folder,
-        _ => FsConfig::platform(FsConfig::DEFAULT_APP)?.root().to_owned(),
-    };
-    Ok(Path::new(&folder).join("config.toml"))
 }
 
 /// A path without links and dots, also of what is not there yet.

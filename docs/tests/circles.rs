@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Where the files of each crate lie. The program `chat` is not among them yet: its arguments and its commands need each other.
-const SOURCES: [&str; 13] = [
+/// Where the files of each crate lie.
+const SOURCES: [&str; 14] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-runtime/src",
+    "agent-cli/src",
     "agent-storage-conformance/src",
     "agent-storage-fs/src",
     "agent-storage-sqlite/src",

@@ -10,8 +10,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::output::put_bytes;
-use super::{Failure, Site};
+use super::site::Site;
 use crate::bounded::{BLOB_MAX, read};
+use crate::failure::Failure;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {

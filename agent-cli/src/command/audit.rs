@@ -4,8 +4,9 @@ use agent_admin::audit::{Audit, AuditEntry};
 use agent_core::Seq;
 use serde_json::json;
 
+use super::site::Site;
 use super::tenants::AllTenants;
-use super::{Failure, Site};
+use crate::failure::Failure;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Command {

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use agent_core::ErrorKind;
 use serde_json::json;
 
-use super::Failure;
 use super::output::Out;
 use crate::args::Args;
-use crate::stores;
+use crate::failure::Failure;
 
 /// The copy is checked, and on the disk, before it gets its name; until then it is FILE.<16 digits>.part, which can be deleted
 /// if a backup was killed. Nothing that is there is touched. It is a database file like the first: `--store sqlite:FILE`
@@ -25,7 +24,7 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
-        let address = stores::chosen(args)?;
+        let address = args.address()?;
         let Some(config) = address.database() else {
             return Err(Failure::new(
                 1,
@@ -39,7 +38,7 @@ impl Backup {
         let store = config.clone().with_create(false).open().await?;
         match store.backup(&self.file).await {
             Err(error) if *error.kind() == ErrorKind::InvalidInput => {
-                return Err(Failure::new(4, "exists", crate::open::told(&error)));
+                return Err(Failure::new(4, "exists", crate::failure::told(&error)));
             }
             done => done?,
         }

@@ -9,11 +9,10 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::output::line;
-use super::{Failure, Site};
+use super::site::Site;
 use crate::args::Args;
 use crate::bounded::{CONFIG_MAX, read_text};
-use crate::open::device;
-use crate::stores::config_file;
+use crate::failure::Failure;
 
 /// The keys of providers, each in a variable of the environment. Their values are never shown.
 const KEYS: [(&str, &str); 3] = [
@@ -62,7 +61,7 @@ impl Command {
 
 /// The host's own layer.
 pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
-    let file = config_file(args)?;
+    let file = args.config_file()?;
     let text = match fs::metadata(&file) {
         Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
         _ => read_text(&file, CONFIG_MAX)?,
@@ -84,7 +83,7 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
     }
     let bound = match workspace {
         Some(id) => Some(id),
-        None => site.storage.bindings.resolve(&device(site.args)?).await?,
+        None => site.storage.bindings.resolve(&site.args.device()?).await?,
     };
     if let Some(id) = bound {
         let text = match site.storage.workspaces.load_config(id).await {

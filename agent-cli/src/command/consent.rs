@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// The option by which somebody says so beforehand.
 #[derive(Clone, Debug, clap::Args)]

@@ -7,11 +7,11 @@ use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
 
-use super::Failure;
 use super::output::{Out, damage, line};
 use super::progress::{Bar, Progress};
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
+use crate::failure::Failure;
 use crate::stores::{Address, copy_address};
 
 /// Copies what is not there yet, and reads it back. What the target has otherwise stays as it is, and is named; so is

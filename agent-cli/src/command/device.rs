@@ -6,8 +6,9 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::output::damage;
+use super::site::Site;
 use super::tenants::AllTenants;
-use super::{Failure, Site};
+use crate::failure::Failure;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {

@@ -10,26 +10,23 @@ mod device;
 mod output;
 mod progress;
 mod session;
+mod site;
 mod sweep;
 mod tenants;
 mod verify;
 mod workspace;
 
-use agent_admin::audit::audited;
-use std::error::Error as StdError;
-use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
-use agent_core::clock::Effects;
 use agent_core::store::Registry;
-use agent_core::{Error, ErrorKind, Storage, TenantId, Tenants};
-use agent_runtime::WorkspaceManager;
-use clap::{CommandFactory, Subcommand};
+use agent_core::{ErrorKind, Tenants};
+use clap::Subcommand;
 
 use crate::args::Args;
-use crate::{stdout, stores};
+use crate::failure::Failure;
+use crate::stdout;
 use output::Out;
+use site::Site;
 use tenants::AllTenants;
 
 /// What can be done beside the conversation.
@@ -75,110 +72,20 @@ pub(crate) enum Command {
     },
 }
 
-/// Why a command did not do all that was asked, and the exit code for that.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    code: u8,
-    /// In one word, for programs.
-    kind: &'static str,
-    text: String,
-}
-
-impl Failure {
-    pub(crate) fn new(code: u8, kind: &'static str, text: impl Into<String>) -> Self {
-        Self { code, kind, text: text.into() }
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// What was named is not there.
-    pub(crate) fn absent(text: impl Into<String>) -> Self {
-        Self::new(3, "not_found", text)
-    }
-
-    /// What the system says of a file that the user named, and what to do.
-    pub(crate) fn of_file(doing: &str, file: &Path, error: &io::Error) -> Self {
-        use io::ErrorKind as Is;
-        let (code, kind, remedy) = match error.kind() {
-            Is::AlreadyExists => {
-                (4, "exists", "something has that name already; name another file, or move that away")
-            }
-            Is::NotFound if doing == "read" => (3, "failed", "there is no such file; check the path"),
-            Is::NotFound => (1, "failed", "there is no such folder; check the path, or make the folder"),
-            Is::NotADirectory => (1, "failed", "a file stands where a folder should be; check the path"),
-            Is::IsADirectory => (1, "failed", "it is a folder; name a file"),
-            Is::PermissionDenied => (1, "failed", "permission denied; give this user the right to it"),
-            Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => {
-                (1, "failed", "no space is left; make room")
-            }
-            Is::InvalidData => (1, "failed", "it is no UTF-8 text; name another file"),
-            _ => (1, "failed", "the system reported an error; look at the file and its disk"),
-        };
-        Self::new(code, kind, format!("cannot {doing} {}: {remedy} ({error})", file.display()))
-    }
-
-    /// What is stored is damaged, or was not copied; the report has said what.
-    pub(crate) fn incomplete(text: impl Into<String>) -> Self {
-        Self::new(5, "incomplete", text)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        use ErrorKind::{Busy, Conflict, Corrupt, Deleted, Fenced, InvalidTransition, NotFound};
-        let code = match error.kind() {
-            NotFound | Deleted => 3,
-            Conflict { .. } | Fenced { .. } | Busy { .. } | InvalidTransition { .. } => 4,
-            Corrupt => 5,
-            _ => 1,
-        };
-        Self::new(code, error.kind().name(), crate::open::told(&error))
-    }
-}
-
-impl From<Box<dyn StdError>> for Failure {
-    fn from(error: Box<dyn StdError>) -> Self {
-        match error.downcast::<Error>() {
-            Ok(error) => (*error).into(),
-            Err(error) => Self::new(1, "failed", crate::open::told(&*error)),
-        }
-    }
-}
-
-/// What commands work on.
-pub(crate) struct Site<'a> {
-    args: &'a Args,
-    storage: Storage,
-    effects: Effects,
-    manager: WorkspaceManager,
-    out: Out,
-}
-
-impl<'a> Site<'a> {
-    fn new(args: &'a Args, store: &dyn Tenants, tenant: &TenantId, out: Out) -> Result<Self, Failure> {
-        let effects = Effects::default();
-        let storage = audited(&store.storage(tenant), &effects, crate::open::actor(args)?);
-        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
-        Ok(Self { args, storage, effects, manager, out })
-    }
-}
-
 /// Whether the configuration that is named can be read. Only `config show` shows it; all else refuses one that is no good.
 pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
     args.config.as_ref().map_or(Ok(()), |_| config::host(args).map(drop))
 }
 
-/// Does what was asked, and says how it went.
-pub(crate) async fn run(command: Command, args: &Args) -> ExitCode {
+/// Does what was asked, and says how it went. `grammar` is the whole command line, which completions are made from.
+pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Command) -> ExitCode {
     // One that is shown says itself what is wrong with it; a pipe is read once.
     let checked = if matches!(command, Command::Config(_)) { Ok(()) } else { check_config(args) };
     let done = match command {
         _ if checked.is_err() => checked,
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "chat", &mut script);
+            clap_complete::generate(shell, &mut grammar, "chat", &mut script);
             stdout::put(&script);
             Ok(())
         }
@@ -223,7 +130,7 @@ impl Command {
 
 /// Opens the store, does what was asked, and closes the store.
 async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
-    let address = stores::chosen(args)?;
+    let address = args.address()?;
     let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
     let store = match opened {
         // The host's own configuration is there without a store.
@@ -262,7 +169,7 @@ async fn on_each(
     let mut failed =
         damage.map(|damage| Failure::incomplete(format!("the list of tenants is damaged: {damage}")));
     for tenant in &chosen.tenants {
-        let site = Site::new(args, store, tenant, out.of(chosen, tenant))?;
+        let site = Site::new(args, store, tenant, out.of(tenant, chosen.others, chosen.is_all))?;
         match on_site(command.clone(), &site).await {
             Err(failure) if failure.code == 5 && chosen.is_all => {
                 let failure = Failure { text: format!("tenant {tenant}: {}", failure.text), ..failure };

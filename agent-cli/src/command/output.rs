@@ -8,7 +8,6 @@ use agent_core::store::Damaged;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::tenants::Chosen;
 use crate::screen::{visible, visible_json};
 use crate::stdout;
 
@@ -27,10 +26,9 @@ impl Out {
         Self { json, tenant: None, titled: false }
     }
 
-    /// The same for a tenant of those that were chosen.
-    pub(crate) fn of(&self, chosen: &Chosen, tenant: &TenantId) -> Self {
-        let others = chosen.others.map(|others| (tenant.clone(), others));
-        Self { json: self.json, tenant: others, titled: chosen.is_all }
+    /// The same for one of several tenants, of which `others` are not looked at.
+    pub(crate) fn of(&self, tenant: &TenantId, others: Option<usize>, titled: bool) -> Self {
+        Self { json: self.json, tenant: others.map(|others| (tenant.clone(), others)), titled }
     }
 
     /// JSON of what was found, in one line. What the library stores is passed on as it is: no number or text in it is read.

@@ -17,9 +17,10 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::{damage, line, page_of, put, raw};
+use super::site::Site;
 use super::tenants::AllTenants;
-use super::{Failure, Site};
 use crate::bounded::{DOCUMENT_MAX, read_text};
+use crate::failure::Failure;
 use crate::screen::spoken;
 use crate::slash::{SHOWN, minute};
 

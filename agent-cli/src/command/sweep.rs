@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::consent::Consent;
 use super::output::damage;
+use super::site::Site;
 use super::tenants::AllTenants;
-use super::{Failure, Site};
+use crate::failure::Failure;
 
 /// Each rule says after how many days. What is pinned stays as it is, and no run is ended. Without a rule nothing is done.
 #[derive(Clone, Debug, clap::Args)]

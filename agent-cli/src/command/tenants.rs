@@ -3,8 +3,8 @@
 use agent_core::store::Damaged;
 use agent_core::{TenantId, Tenants};
 
-use super::Failure;
 use super::output::Out;
+use crate::failure::Failure;
 
 /// The option of a command that may work on every tenant.
 #[derive(Clone, Debug, clap::Args)]

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::output::damage;
 use super::progress::{Bar, Progress};
-use super::{Failure, Site};
+use super::site::Site;
+use crate::failure::Failure;
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::consent::Consent;
 use super::output::{damage, page_of, raw};
+use super::site::Site;
 use super::tenants::AllTenants;
-use super::{Failure, Site};
+use crate::failure::Failure;
 use crate::offline::OfflineModel;
 use crate::slash::minute;
 

@@ -102,6 +102,15 @@ async fn a41_f08_all_tenants_in_one_archive() {
     );
 }
 
+/// What was left out when the program was built is named with how to have it.
+#[cfg(not(feature = "s3"))]
+#[test]
+fn a_bucket_needs_the_feature() {
+    let ran = Site::new("files").run(&["session", "list", "--store", "s3://bucket/notes"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("built without S3") && ran.err.contains("--features agent-cli/s3"), "{ran:?}");
+}
+
 /// A30, X01: everything is read, and what is wrong is named.
 #[test]
 fn a30_x01_verify_names_what_is_wrong() {

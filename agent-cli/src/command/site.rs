@@ -1,0 +1,33 @@
+//! What commands work on.
+
+use agent_admin::audit::audited;
+use agent_core::clock::Effects;
+use agent_core::{Storage, TenantId, Tenants};
+use agent_runtime::WorkspaceManager;
+
+use crate::args::Args;
+use crate::command::output::Out;
+use crate::failure::Failure;
+
+/// The stores of one tenant, and where results go.
+pub(crate) struct Site<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) storage: Storage,
+    pub(crate) effects: Effects,
+    pub(crate) manager: WorkspaceManager,
+    pub(crate) out: Out,
+}
+
+impl<'a> Site<'a> {
+    pub(crate) fn new(
+        args: &'a Args,
+        store: &dyn Tenants,
+        tenant: &TenantId,
+        out: Out,
+    ) -> Result<Self, Failure> {
+        let effects = Effects::default();
+        let storage = audited(&store.storage(tenant), &effects, args.actor()?);
+        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+        Ok(Self { args, storage, effects, manager, out })
+    }
+}
