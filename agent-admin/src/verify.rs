@@ -107,8 +107,10 @@ impl FindingKind {
 pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
     let mut verifier =
         Verifier { storage, workspaces: HashMap::new(), so_far: Verification::default(), progress };
-    let own = storage.sessions.check().await?;
-    verifier.so_far.damaged(&own);
+    let own = storage.sessions.check().await;
+    if let Some(own) = verifier.readable_list("the store's own structures", own)? {
+        verifier.so_far.damaged(&own);
+    }
     verifier.all_workspaces().await?;
     verifier.all_bindings().await?;
     verifier.all_sessions().await?;
@@ -134,7 +136,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_workspaces(&mut self) -> Result<()> {
         let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.workspaces.list(query.clone()).await?;
+            let page = self.storage.workspaces.list(query.clone()).await;
+            let Some(page) = self.readable_list("the list of workspaces", page)? else { return Ok(()) };
             self.so_far.damaged(&page.damaged);
             for item in &page.items {
                 let loaded = self.storage.workspaces.load(item.id).await.map(drop);
@@ -152,13 +155,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_bindings(&mut self) -> Result<()> {
         let mut next = Some(BindingQuery::new().limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = match self.storage.bindings.list(query.clone()).await {
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    self.so_far.found(FindingKind::Damaged, "bindings", error);
-                    return Ok(());
-                }
-                page => page?,
-            };
+            let page = self.storage.bindings.list(query.clone()).await;
+            let Some(page) = self.readable_list("bindings", page)? else { return Ok(()) };
             self.so_far.damaged(&page.damaged);
             for binding in &page.items {
                 let device = format!("device {}", binding.device);
@@ -174,7 +172,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_sessions(&mut self) -> Result<()> {
         let mut next = Some(SessionQuery::new().with_hidden().limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await?;
+            let page = self.storage.sessions.list(query.clone()).await;
+            let Some(page) = self.readable_list("the list of sessions", page)? else { return Ok(()) };
             self.so_far.damaged(&page.damaged);
             for item in &page.items {
                 self.session(item).await?;
@@ -232,6 +231,10 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                     self.so_far.found(FindingKind::Damaged, name, gap);
                 }
                 Err(error) if is_gone(&error) => return Ok(()),
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    self.so_far.found(FindingKind::Damaged, name, error);
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -314,6 +317,18 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(false),
             record => Ok(record?.status.state == SessionState::Deleted),
+        }
+    }
+
+    /// Notes that a list cannot be read, so that nobody can tell what stands in the rest of it; what else there is can still
+    /// be looked at.
+    fn readable_list<T>(&mut self, what: &str, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                self.so_far.found(FindingKind::Damaged, what, error);
+                Ok(None)
+            }
+            found => found.map(Some),
         }
     }
 

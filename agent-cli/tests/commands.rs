@@ -20,9 +20,9 @@ fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
     (chat.out.text(), chat.err.text())
 }
 
-/// A31, A38, N09: several sessions in a workspace; the next start goes on with the one that was used last.
+/// Several sessions in a workspace; the next start goes on with the one that was used last.
 #[test]
-fn a31_a38_sessions_are_begun_listed_and_switched() {
+fn sessions_are_begun_listed_and_switched() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = printed(folder.path(), &["in main", "/new second one", "in second", "/sessions"]);
     let rows: Vec<_> = out.lines().filter(|line| line.contains("messages")).collect();
@@ -37,9 +37,9 @@ fn a31_a38_sessions_are_begun_listed_and_switched() {
     assert!(err.contains("(main), 4 messages"), "{err}");
 }
 
-/// R16: a fork goes on by itself, and leaves the first as it was.
+/// A fork goes on by itself, and leaves the first as it was.
 #[test]
-fn r16_a_fork_goes_on_by_itself() {
+fn a_fork_goes_on_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let lines = ["shared", "/fork", "in the fork", "/history", "/switch 2", "/history"];
     let (out, _) = printed(folder.path(), &lines);
@@ -48,9 +48,9 @@ fn r16_a_fork_goes_on_by_itself() {
     assert_eq!(out, format!("{fork}{shared}"));
 }
 
-/// A27: the history starts anew, and the log keeps it.
+/// The history starts anew, and the log keeps it.
 #[tokio::test]
-async fn a27_clear_starts_the_history_anew() {
+async fn clear_starts_the_history_anew() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = printed(folder.path(), &["before", "/clear", "/history", "after", "/history"]);
     assert_eq!(out, "before\n(nothing was said yet)\nafter\nlaptop: after\nagent: after\n");
@@ -74,9 +74,9 @@ async fn what_is_no_command_is_refused_and_can_be_sent_as_text() {
     assert_eq!(found(folder.path()).await.said(), ["/etc/passwd"]);
 }
 
-/// A18: devices have workspaces of their own.
+/// Devices have workspaces of their own.
 #[test]
-fn a18_devices_have_workspaces_of_their_own() {
+fn devices_have_workspaces_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     printed(folder.path(), &["from the laptop"]);
     let mut phone = Command::new(env!("CARGO_BIN_EXE_chat"));
@@ -87,9 +87,9 @@ fn a18_devices_have_workspaces_of_their_own() {
     assert_eq!(phone.out.text(), "(nothing was said yet)\n");
 }
 
-/// A39: where one is, and how much is in the context, in one line each; the help names every command of the seed.
+/// Where one is, and how much is in the context, in one line each; the help names every command of the seed.
 #[test]
-fn a39_workspace_and_context_tell_where_one_is() {
+fn workspace_and_context_tell_where_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let (out, err) =
         printed(folder.path(), &["one", "two", "/workspace", "/context", "/clear", "/context", "/help"]);

@@ -37,9 +37,9 @@ fn large() -> String {
     "한".repeat((10 << 20) / 3)
 }
 
-/// A21, A29, X05: through the library, in a process that said it and one that reads it.
+/// Through the library, in a process that said it and one that reads it.
 #[tokio::test]
-async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
+async fn every_text_is_byte_equal_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for text in texts() {
         // So much that the model is shown the largest text whole.
@@ -64,9 +64,9 @@ async fn a29_x05_every_text_is_byte_equal_after_a_restart() {
     assert!(found.answered() == texts());
 }
 
-/// A29, X05: through the program, whose lines carry all but line ends.
+/// Through the program, whose lines carry all but line ends.
 #[tokio::test]
-async fn x05_every_line_is_byte_equal_through_the_program() {
+async fn every_line_is_byte_equal_through_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let in_a_line =
         |text: &String| !text.contains(['\n', '\r']) && !text.trim().is_empty() && *text != large();
@@ -88,9 +88,9 @@ async fn x05_every_line_is_byte_equal_through_the_program() {
     assert!(chat.out.all() == history.as_bytes(), "and so after a restart");
 }
 
-/// A22, X05: a line of ten mebibytes is stored whole, though the model is shown a part of it.
+/// A line of ten mebibytes is stored whole, though the model is shown a part of it.
 #[tokio::test]
-async fn x05_a_line_of_ten_mebibytes_is_stored_whole() {
+async fn a_line_of_ten_mebibytes_is_stored_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     chat.say(&large());
@@ -100,9 +100,9 @@ async fn x05_a_line_of_ten_mebibytes_is_stored_whole() {
     assert!(found.answered()[0].starts_with("한한") && found.answered()[0].len() < large().len());
 }
 
-/// X05: a text that is too large is refused with its size and the limit, and the session goes on.
+/// A text that is too large is refused with its size and the limit, and the session goes on.
 #[tokio::test]
-async fn x05_a_text_over_the_limit_is_refused() {
+async fn a_text_over_the_limit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     chat.say(&"x".repeat(17 << 20));
@@ -113,9 +113,9 @@ async fn x05_a_text_over_the_limit_is_refused() {
     assert_eq!(found(folder.path()).await.said(), ["small"]);
 }
 
-/// X05: a line of any length is refused as it comes, and not held in memory.
+/// A line of any length is refused as it comes, and not held in memory.
 #[test]
-fn x05_a_line_without_end_is_not_held_in_memory() {
+fn a_line_without_end_is_not_held_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for _ in 0..20 {
@@ -132,9 +132,9 @@ fn x05_a_line_without_end_is_not_held_in_memory() {
     assert!(chat.err.text().contains("line 1 is too long"), "{}", chat.err.text());
 }
 
-/// A15: a device may have the longest of names.
+/// A device may have the longest of names.
 #[test]
-fn a15_a_device_with_the_longest_name() {
+fn a_device_with_the_longest_name() {
     let folder = tempfile::tempdir().unwrap();
     let name = "🙂".repeat(128);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));

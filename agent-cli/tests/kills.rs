@@ -29,10 +29,10 @@ use futures::TryStreamExt;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-/// A22, A29, R06, R10, O02, O27, X02: a chat is killed while its answer streams. The message is there; the run is
+/// A chat is killed while its answer streams. The message is there; the run is
 /// closed when the next one begins; nothing is doubled.
 #[tokio::test]
-async fn a29_o27_killed_while_an_answer_streams() {
+async fn killed_while_an_answer_streams() {
     for folder in homes() {
         let long = (0..200).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "20"]);
@@ -64,9 +64,9 @@ async fn a29_o27_killed_while_an_answer_streams() {
     }
 }
 
-/// O02, O27, R10: a chat is killed while a tool runs. The call gets one result, which says that nobody knows.
+/// A chat is killed while a tool runs. The call gets one result, which says that nobody knows.
 #[tokio::test]
-async fn o27_killed_while_a_tool_runs() {
+async fn killed_while_a_tool_runs() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
         chat.say("!sleep 600");
@@ -85,9 +85,9 @@ async fn o27_killed_while_a_tool_runs() {
     }
 }
 
-/// R10: what was cut short is also answered without a new message.
+/// What was cut short is also answered without a new message.
 #[tokio::test]
-async fn r10_what_was_cut_short_is_answered_on_a_wake() {
+async fn what_was_cut_short_is_answered_on_a_wake() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1000"]);
         chat.say("one two three");
@@ -106,9 +106,9 @@ async fn r10_what_was_cut_short_is_answered_on_a_wake() {
     }
 }
 
-/// A38: a program that is told to end closes its run first, and says by which signal it ended.
+/// A program that is told to end closes its run first, and says by which signal it ended.
 #[tokio::test]
-async fn a38_a_program_that_is_told_to_end_closes_its_run() {
+async fn a_program_that_is_told_to_end_closes_its_run() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
         chat.say("!sleep 600");
@@ -127,10 +127,10 @@ async fn a38_a_program_that_is_told_to_end_closes_its_run() {
     }
 }
 
-/// A22, O02, X02: chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the
+/// Chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the
 /// order is that in which it was said.
 #[tokio::test]
-async fn x02_chats_killed_at_random_moments() {
+async fn chats_killed_at_random_moments() {
     for folder in homes() {
         let mut dice = Dice::new();
         let (mut sent, mut answered) = (Vec::new(), HashSet::new());
@@ -182,10 +182,10 @@ async fn writer() {
     }
 }
 
-/// A22, O02, O04, X02: fifty kills at random moments. Every acknowledged commit is there, whole and once; of what was
+/// Fifty kills at random moments. Every acknowledged commit is there, whole and once; of what was
 /// not acknowledged, at most one commit.
 #[tokio::test]
-async fn o02_x02_fifty_kills_lose_nothing_acknowledged() {
+async fn fifty_kills_lose_nothing_acknowledged() {
     for folder in homes() {
         let (mut dice, effects) = (Dice::new(), Effects::default());
         let sessions = storage(folder.path()).await.sessions;
@@ -260,12 +260,12 @@ async fn holder() {
     }
 }
 
-/// O12, X03: twenty processes are stopped at random moments, each in the middle of its run, which another takes over; then
+/// Twenty processes are stopped at random moments, each in the middle of its run, which another takes over; then
 /// they go on. Whatever they write late is refused as `Fenced`; what was acknowledged before is there, once, and nothing
 /// else of theirs; the log has one end. One that was stopped within a commit may hold the store's lock: whoever waits for it
 /// is told so in time, and takes over as soon as the process goes on.
 #[tokio::test]
-async fn o12_x03_twenty_paused_writers_are_fenced() {
+async fn twenty_paused_writers_are_fenced() {
     for folder in homes() {
         let (mut dice, effects) = (Dice::new(), Effects::default());
         let sessions = impatient(folder.path()).await.sessions;

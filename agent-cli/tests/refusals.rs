@@ -46,9 +46,9 @@ fn refused(chat: &mut Chat, names: &Path) -> String {
     said
 }
 
-/// X01: a folder that must not be written to.
+/// A folder that must not be written to.
 #[test]
-fn x01_a_folder_that_is_read_only() {
+fn a_folder_that_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
     copy_program(&program);
@@ -60,9 +60,9 @@ fn x01_a_folder_that_is_read_only() {
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0, "nothing was written");
 }
 
-/// X01: a folder of somebody else's.
+/// A folder of somebody else's.
 #[test]
-fn x01_a_folder_that_is_not_readable() {
+fn a_folder_that_is_not_readable() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
     copy_program(&program);
@@ -76,9 +76,9 @@ fn x01_a_folder_that_is_not_readable() {
     assert!(said.to_lowercase().contains("permission"), "{said}");
 }
 
-/// X01: a file where the folder should be, or one of its folders.
+/// A file where the folder should be, or one of its folders.
 #[test]
-fn x01_a_file_where_a_folder_should_be() {
+fn a_file_where_a_folder_should_be() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::write(&data, "precious").unwrap();
@@ -92,9 +92,9 @@ fn x01_a_file_where_a_folder_should_be() {
     assert_eq!(fs::read_to_string(data.join("workspaces")).unwrap(), "precious");
 }
 
-/// A30, X01: a file of bindings that was cut short is reported, and not overwritten.
+/// A file of bindings that was cut short is reported, and not overwritten.
 #[test]
-fn a30_x01_damaged_bindings_are_reported_and_kept() {
+fn damaged_bindings_are_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     chat.say("hello");
@@ -110,9 +110,9 @@ fn a30_x01_damaged_bindings_are_reported_and_kept() {
     assert_eq!(fs::read_to_string(&file).unwrap(), cut, "the damaged file is as it was");
 }
 
-/// A30, O02: damage in the middle of a log is reported; the damaged bytes are kept, and what is before them can be read.
+/// Damage in the middle of a log is reported; the damaged bytes are kept, and what is before them can be read.
 #[tokio::test]
-async fn a30_damage_in_a_log_is_reported_and_kept() {
+async fn damage_in_a_log_is_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["first", "second", "third"] {
@@ -197,10 +197,10 @@ fn a_history_of_no_number_is_refused() {
     assert!(chat.out.text().ends_with("agent: hello\n"), "{}", chat.out.text());
 }
 
-/// A30, O02: where the last commit of a log is damaged, it is set aside under a name that the person is told; nothing is
+/// Where the last commit of a log is damaged, it is set aside under a name that the person is told; nothing is
 /// dropped without a word, and what came before is there.
 #[test]
-fn a30_o02_a_lost_end_is_told() {
+fn a_lost_end_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "500"]);
     for line in ["one", "three"] {

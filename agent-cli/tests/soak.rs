@@ -238,7 +238,7 @@ fn meddle(home: &Path, victim: SessionId, ids: &[SessionId], dice: &mut Dice) ->
     }
 }
 
-/// X03, X05: whatever happens at the same time, what was acknowledged is there once, memory stays flat, and nothing is left.
+/// Whatever happens at the same time, what was acknowledged is there once, memory stays flat, and nothing is left.
 #[tokio::test]
 async fn all_at_once() {
     for home in homes() {

@@ -19,9 +19,9 @@ fn start(file: &Path, options: &[&str]) -> Chat {
     Chat::spawn(command)
 }
 
-/// X01: a wrong option, and a file that is no database, are said to be so.
+/// A wrong option, and a file that is no database, are said to be so.
 #[test]
-fn x01_what_is_no_database_is_refused() {
+fn what_is_no_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "these are my notes, and no database\n".repeat(40)).unwrap();

@@ -13,9 +13,9 @@ use agent_core::state::{SessionState, TriggerKind};
 use common::{Chat, found, homes, storage};
 use rustix::process::Signal;
 
-/// A29, A33, F17, X03: each sees what the other says, and what the agent answers it; in files and in one database file.
+/// Each sees what the other says, and what the agent answers it; in files and in one database file.
 #[tokio::test]
-async fn x03_each_sees_what_the_other_wrote() {
+async fn each_sees_what_the_other_wrote() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
         one.err.wait_for("data in ");
@@ -36,9 +36,9 @@ async fn x03_each_sees_what_the_other_wrote() {
     }
 }
 
-/// A18, X03: eight chats that start at the same moment on nothing come to one workspace and one session.
+/// Eight chats that start at the same moment on nothing come to one workspace and one session.
 #[tokio::test]
-async fn a18_x03_first_starts_at_the_same_moment_meet() {
+async fn first_starts_at_the_same_moment_meet() {
     for folder in homes() {
         let mut chats: Vec<_> = (0..8).map(|_| Chat::start(folder.path(), &[])).collect();
         for (n, chat) in chats.iter_mut().enumerate() {
@@ -59,10 +59,10 @@ async fn a18_x03_first_starts_at_the_same_moment_meet() {
     }
 }
 
-/// A42, O12: while one answers, the other's text is stored and waits, the holder is named, and no second run starts. A
+/// While one answers, the other's text is stored and waits, the holder is named, and no second run starts. A
 /// holder that is killed is replaced at once: long before its lease has expired.
 #[tokio::test]
-async fn a42_o12_a_second_text_waits_and_takes_over_from_the_dead() {
+async fn a_second_text_waits_and_takes_over_from_the_dead() {
     for folder in homes() {
         let ten_minutes = ["--lease-ttl-ms", "600000"];
         let mut one = Chat::start(folder.path(), &ten_minutes);
@@ -88,9 +88,9 @@ async fn a42_o12_a_second_text_waits_and_takes_over_from_the_dead() {
     }
 }
 
-/// A42: the text that waited is answered when the holder has ended its run by itself.
+/// The text that waited is answered when the holder has ended its run by itself.
 #[tokio::test]
-async fn a42_a_second_text_is_answered_when_the_first_is() {
+async fn a_second_text_is_answered_when_the_first_is() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
         one.say("!sleep 1");
@@ -106,10 +106,10 @@ async fn a42_a_second_text_is_answered_when_the_first_is() {
     }
 }
 
-/// O12, O27, X02: a holder that hangs is replaced when its lease has run out without a sign of life. When it wakes up, it
+/// A holder that hangs is replaced when its lease has run out without a sign of life. When it wakes up, it
 /// can write nothing more, says so, and goes on as any other.
 #[tokio::test]
-async fn o12_a_sleeper_is_replaced_and_fenced() {
+async fn a_sleeper_is_replaced_and_fenced() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &["--lease-ttl-ms", "1000"]);
         one.say("!sleep 0.5");
@@ -145,9 +145,9 @@ async fn o12_a_sleeper_is_replaced_and_fenced() {
     }
 }
 
-/// A38, O08: Ctrl-C ends the answer and not the program; what was said so far is kept.
+/// Ctrl-C ends the answer and not the program; what was said so far is kept.
 #[tokio::test]
-async fn a38_o08_ctrl_c_ends_the_answer_and_not_the_program() {
+async fn ctrl_c_ends_the_answer_and_not_the_program() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "100"]);
         chat.say(&"word ".repeat(600));
@@ -164,9 +164,9 @@ async fn a38_o08_ctrl_c_ends_the_answer_and_not_the_program() {
     }
 }
 
-/// X03: what is said in a take-over is one's own, and not shown as another's.
+/// What is said in a take-over is one's own, and not shown as another's.
 #[tokio::test]
-async fn x03_ones_own_text_is_not_shown_again_after_a_take_over() {
+async fn ones_own_text_is_not_shown_again_after_a_take_over() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &[]);
         one.say("first");

@@ -331,7 +331,7 @@ mod tests {
 
     /// The judge is judged: small histories that are right, and the same with one thing wrong.
     #[test]
-    fn x03_the_judge_sees_what_is_wrong() {
+    fn the_judge_sees_what_is_wrong() {
         let mark = |place, asked, told| Mark { place, asked, told };
         // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
         let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];

@@ -217,7 +217,7 @@ impl Offers {
 pub struct Clause {
     /// The promise that it belongs to.
     pub contract: Contract,
-    /// Its name; the rows of the feature list that it proves come first in it.
+    /// Its name.
     pub name: &'static str,
     /// What it needs of a backend.
     pub needs: Needs,
@@ -228,16 +228,6 @@ impl Clause {
     /// Its name with its contract's room: how it is selected on the command line.
     pub fn path(&self) -> String {
         format!("{}::{}", self.contract.room(), self.name)
-    }
-
-    /// The rows of the feature list that it proves, as its name says: `a03_x05_…` proves A03 and X05.
-    pub fn rows(&self) -> Vec<String> {
-        let is_row = |part: &&str| {
-            part.len() == 3
-                && part.starts_with(['a', 'r', 'f', 'o', 'n', 'x'])
-                && part[1..].bytes().all(|b| b.is_ascii_digit())
-        };
-        self.name.split('_').take_while(is_row).map(str::to_uppercase).collect()
     }
 }
 

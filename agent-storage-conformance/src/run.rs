@@ -119,12 +119,8 @@ fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> 
         stage.outcomes_hold().await
     });
     result.map_err(|failure| {
-        let rows = match clause.rows() {
-            rows if rows.is_empty() => String::new(),
-            rows => format!("rows      {}\n", rows.join(" ")),
-        };
         let report = format!(
-            "{}\nclause    {}\n{rows}{journal}{failure}\nagain     {}={} {}={} … {}",
+            "{}\nclause    {}\n{journal}{failure}\nagain     {}={} {}={} … {}",
             clause.contract,
             clause.path(),
             Settings::SEED,

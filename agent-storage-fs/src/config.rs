@@ -241,9 +241,9 @@ fn invalid(message: String) -> Error {
 mod tests {
     use super::*;
 
-    /// R25, X01: every option of an address has its effect, and a value that is none of its is refused.
+    /// Every option of an address has its effect, and a value that is none of its is refused.
     #[test]
-    fn r25_x01_options_of_an_address_have_their_effect() {
+    fn options_of_an_address_have_their_effect() {
         let config =
             FsConfig::from_url("files:/a%20b?sync=off&lock_wait_ms=7&open_sessions=3&transcripts=false");
         let config = config.unwrap();

@@ -158,9 +158,9 @@ mod tests {
     use super::*;
     use crate::io::{Kind, not_a_file};
 
-    /// X01: whatever the system says comes out as a kind, and with what to do.
+    /// Whatever the system says comes out as a kind, and with what to do.
     #[test]
-    fn x01_whatever_the_system_says_has_a_kind_and_a_remedy() {
+    fn whatever_the_system_says_has_a_kind_and_a_remedy() {
         use io::ErrorKind as Is;
         for (said, kind, remedy) in [
             (Is::NotFound, ErrorKind::Unavailable, "vanished while in use"),

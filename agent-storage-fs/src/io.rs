@@ -458,9 +458,9 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// X06: when a file was last written is told in nanoseconds, by its name and by the open file.
+    /// When a file was last written is told in nanoseconds, by its name and by the open file.
     #[test]
-    fn x06_a_moment_is_told_in_nanoseconds() {
+    fn a_moment_is_told_in_nanoseconds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         fs::write(&path, "text").unwrap();

@@ -299,7 +299,7 @@ mod tests {
 
     /// Both directions find the same lines, at every cut, with lines shorter and longer than a chunk.
     #[test]
-    fn x02_both_directions_find_the_same_lines() {
+    fn both_directions_find_the_same_lines() {
         let mut bytes = Vec::new();
         for length in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3, 5 * CHUNK + 13, 0, 2, 40 * CHUNK, 9] {
             bytes.extend(std::iter::repeat_n(b'x', length));
@@ -318,9 +318,9 @@ mod tests {
         }
     }
 
-    /// X05: a line without end takes bounded memory, and is no event; what follows it is found.
+    /// A line without end takes bounded memory, and is no event; what follows it is found.
     #[test]
-    fn x05_a_line_without_end_is_passed_over_in_bounded_memory() {
+    fn a_line_without_end_is_passed_over_in_bounded_memory() {
         let mut bytes = b"first\n".to_vec();
         bytes.resize(bytes.len() + LINE_MAX + 5 * CHUNK, 0);
         bytes.extend_from_slice(b"\nlast\n");
@@ -331,10 +331,10 @@ mod tests {
         assert_eq!(texts, [&b"first"[..], b"", b"last"]);
     }
 
-    /// X05: a line as long as an event may be is read, and one that is longer is not, in both directions and also where it
+    /// A line as long as an event may be is read, and one that is longer is not, in both directions and also where it
     /// lacks its end.
     #[test]
-    fn x05_a_line_of_the_greatest_length_is_read_and_no_longer_one() {
+    fn a_line_of_the_greatest_length_is_read_and_no_longer_one() {
         for (length, read) in [(LINE_MAX, LINE_MAX), (LINE_MAX + 1, 0)] {
             for (start, end) in [("first\n", "\n"), ("first\n", ""), ("", "\n")] {
                 let mut bytes = start.as_bytes().to_vec();
@@ -354,9 +354,9 @@ mod tests {
         assert!(forward(&*file, 0, bytes.len() as u64) == backward(&*file, bytes.len() as u64));
     }
 
-    /// X05: of a line without end no more is held than the longest event takes, however long it is.
+    /// Of a line without end no more is held than the longest event takes, however long it is.
     #[test]
-    fn x05_a_line_without_end_is_not_held_in_memory() {
+    fn a_line_without_end_is_not_held_in_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let length = 6 * LINE_MAX as u64;
@@ -370,17 +370,17 @@ mod tests {
         assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
     }
 
-    /// X03: a file that is cut while it is read backwards is an error, and not zeros.
+    /// A file that is cut while it is read backwards is an error, and not zeros.
     #[test]
-    fn x03_a_file_that_is_cut_while_it_is_read_backwards_is_an_error() {
+    fn a_file_that_is_cut_while_it_is_read_backwards_is_an_error() {
         let (_folder, file) = file(b"first\nsecond\n");
         let error = Backward::new(owner(), &*file, 14).next().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// O02: the place of an event in its commit is between the first and the last.
+    /// The place of an event in its commit is between the first and the last.
     #[test]
-    fn o02_an_event_outside_its_commit_is_none() {
+    fn an_event_outside_its_commit_is_none() {
         const EVENT: &str = r#"{"seq":1,"id":"019c60d9-9c46-853c-b6d7-6cec99e07585","commit":"019c60d9-9c46-753c-b6d7-6cec99e07585","n":1,"of":1,"at":"2026-02-15T10:30:00.007000Z","type":"session.created","actor":"system","transition":{"trigger":"ready","from":"initializing","to":"idle","reason":"fresh"},"data":{"workspace":"default"}}"#;
         for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
             let mut bytes = Vec::new();
@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// N16: what nobody could read back is refused by name, before anything is written.
+    /// What nobody could read back is refused by name, before anything is written.
     #[test]
     fn json_that_is_not_one_line_is_refused() {
         for json in ["{\"seq\":1,\n\"data\":{}}", "{\"seq\":1}\n", "", "[]"] {
@@ -407,9 +407,9 @@ mod tests {
         }
     }
 
-    /// O02: a line whose bytes are not those that were written is no line.
+    /// A line whose bytes are not those that were written is no line.
     #[test]
-    fn o02_every_flipped_bit_of_a_line_is_found() {
+    fn every_flipped_bit_of_a_line_is_found() {
         let mut line = Vec::new();
         frame(owner(), &"a line", r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
         assert_eq!(line.pop(), Some(b'\n'));

@@ -19,10 +19,10 @@ fn bytes(calls: &[Call], name: &str) -> usize {
     calls.iter().filter(|call| call.name == name).map(|call| call.bytes).sum()
 }
 
-/// A23, X04: a commit is one write and one sync, under one lock; three looks tell that the names lead to what is written,
+/// A commit is one write and one sync, under one lock; three looks tell that the names lead to what is written,
 /// also when it was written.
 #[tokio::test]
-async fn a23_x04_a_commit_is_one_write_and_one_sync() {
+async fn a_commit_is_one_write_and_one_sync() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -37,9 +37,9 @@ async fn a23_x04_a_commit_is_one_write_and_one_sync() {
     }
 }
 
-/// A02, X02: what is made is durable before it has its name, and its name before it is acknowledged.
+/// What is made is durable before it has its name, and its name before it is acknowledged.
 #[tokio::test]
-async fn a02_x02_what_is_made_is_durable_before_it_is_acknowledged() {
+async fn what_is_made_is_durable_before_it_is_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let effects = Effects::default();
@@ -80,10 +80,10 @@ async fn a02_x02_what_is_made_is_durable_before_it_is_acknowledged() {
     durable(&calls[tombstone.unwrap() + 1..], "rename", "events.jsonl");
 }
 
-/// A23, X04: an append at event 100,000 costs what one at event 100 costs: the same calls, and the same bytes but for
+/// An append at event 100,000 costs what one at event 100 costs: the same calls, and the same bytes but for
 /// the digits of the number.
 #[tokio::test]
-async fn a23_x04_an_append_costs_the_same_at_any_length() {
+async fn an_append_costs_the_same_at_any_length() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -102,10 +102,10 @@ async fn a23_x04_an_append_costs_the_same_at_any_length() {
     assert_eq!(costs[0], costs[1]);
 }
 
-/// A39, X04: opening a session of 100,000 events and reading the last 50 reads at most 64 KiB beyond these, also
+/// Opening a session of 100,000 events and reading the last 50 reads at most 64 KiB beyond these, also
 /// after a crash; a page from the middle is found without reading up to it.
 #[tokio::test]
-async fn a39_x04_opening_and_reading_the_last_events_does_not_read_the_log() {
+async fn opening_and_reading_the_last_events_does_not_read_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -137,9 +137,9 @@ async fn a39_x04_opening_and_reading_the_last_events_does_not_read_the_log() {
     }
 }
 
-/// R16: a fork at 10,000 events writes what one at 10 events writes.
+/// A fork at 10,000 events writes what one at 10 events writes.
 #[tokio::test]
-async fn r16_a_fork_writes_the_same_at_any_length() {
+async fn a_fork_writes_the_same_at_any_length() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let mut costs = Vec::new();
@@ -160,9 +160,9 @@ async fn r16_a_fork_writes_the_same_at_any_length() {
     assert!(costs[1].1 - costs[0].1 <= 16, "{costs:?}");
 }
 
-/// R20, X04: a list reads only what changed since the last one.
+/// A list reads only what changed since the last one.
 #[tokio::test]
-async fn r20_x04_a_list_reads_only_what_changed() {
+async fn a_list_reads_only_what_changed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;

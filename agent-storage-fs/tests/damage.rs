@@ -59,10 +59,10 @@ fn line_ends(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len()).filter(|at| bytes[*at] == b'\n').map(|at| at + 1).collect()
 }
 
-/// O02, X02: a log cut at any byte of its last commit is the log before that commit, for readers and writers; the
+/// A log cut at any byte of its last commit is the log before that commit, for readers and writers; the
 /// bytes are kept, and the session goes on.
 #[tokio::test]
-async fn o02_x02_a_torn_last_commit_did_not_happen_and_is_kept() {
+async fn a_torn_last_commit_did_not_happen_and_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -99,9 +99,9 @@ async fn o02_x02_a_torn_last_commit_did_not_happen_and_is_kept() {
     }
 }
 
-/// O02: a second torn end at the same place does not overwrite the first.
+/// A second torn end at the same place does not overwrite the first.
 #[tokio::test]
-async fn o02_what_was_moved_aside_is_never_overwritten() {
+async fn what_was_moved_aside_is_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -121,10 +121,10 @@ async fn o02_what_was_moved_aside_is_never_overwritten() {
     }
 }
 
-/// X02, O02: blocks of one write may reach the disk in any order: a commit of which any line is bad did not happen,
+/// Blocks of one write may reach the disk in any order: a commit of which any line is bad did not happen,
 /// also where its last line is good.
 #[tokio::test]
-async fn x02_o02_a_last_commit_with_any_bad_line_did_not_happen() {
+async fn a_last_commit_with_any_bad_line_did_not_happen() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, before, events) = small(root).await;
@@ -144,9 +144,9 @@ async fn x02_o02_a_last_commit_with_any_bad_line_did_not_happen() {
     }
 }
 
-/// A30, X01: damage in the middle is named, and everything around it can be read; nothing is written there.
+/// Damage in the middle is named, and everything around it can be read; nothing is written there.
 #[tokio::test]
-async fn a30_x01_damage_in_the_middle_is_named_and_nothing_is_written() {
+async fn damage_in_the_middle_is_named_and_nothing_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -192,10 +192,10 @@ async fn a30_x01_damage_in_the_middle_is_named_and_nothing_is_written() {
     }
 }
 
-/// A30: every kind of rubbish in place of a log is an error with a name, or what could still be read; never a panic,
+/// Every kind of rubbish in place of a log is an error with a name, or what could still be read; never a panic,
 /// never another text.
 #[tokio::test]
-async fn a30_x05_no_flipped_byte_shows_another_text() {
+async fn no_flipped_byte_shows_another_text() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, _, events) = small(root).await;
@@ -227,9 +227,9 @@ async fn a30_x05_no_flipped_byte_shows_another_text() {
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "a folder without a log is no absent session");
 }
 
-/// X08, O02: what is derived can be cut, damaged or deleted: the same record comes of the log.
+/// What is derived can be cut, damaged or deleted: the same record comes of the log.
 #[tokio::test]
-async fn x08_o02_whatever_is_derived_can_go() {
+async fn whatever_is_derived_can_go() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -271,9 +271,9 @@ async fn x08_o02_whatever_is_derived_can_go() {
     }
 }
 
-/// O02: a snapshot of a log that was since replaced by another is not believed.
+/// A snapshot of a log that was since replaced by another is not believed.
 #[tokio::test]
-async fn o02_a_snapshot_of_another_log_is_not_believed() {
+async fn a_snapshot_of_another_log_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -315,9 +315,9 @@ fn offset_of(folder: &Path) -> u64 {
     text.split_once(',').unwrap().0.parse().unwrap()
 }
 
-/// R13, X01: a purged session is its tombstone; a damaged tombstone is damage, and a newer one is not guessed at.
+/// A purged session is its tombstone; a damaged tombstone is damage, and a newer one is not guessed at.
 #[tokio::test]
-async fn r13_x01_a_purged_session_is_its_tombstone() {
+async fn a_purged_session_is_its_tombstone() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -357,9 +357,9 @@ async fn r13_x01_a_purged_session_is_its_tombstone() {
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
-/// A18, X01: `bindings.toml` cut short at any byte is damage; a copy is kept, and no bind erases anything.
+/// `bindings.toml` cut short at any byte is damage; a copy is kept, and no bind erases anything.
 #[tokio::test]
-async fn a18_x01_bindings_cut_short_are_damage_and_are_not_erased() {
+async fn bindings_cut_short_are_damage_and_are_not_erased() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -400,10 +400,10 @@ async fn a18_x01_bindings_cut_short_are_damage_and_are_not_erased() {
     store.bind(&new, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
 }
 
-/// A18, X05: what people wrote into the bindings stays; one entry that cannot be read harms no other, and is not the
+/// What people wrote into the bindings stays; one entry that cannot be read harms no other, and is not the
 /// same as none.
 #[tokio::test]
-async fn a18_x05_one_bad_entry_harms_no_other() {
+async fn one_bad_entry_harms_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let text = "# mine\n[bindings]\n\"b\" = \"default\" # home\n\"a\" = \"no id\"\n\"c\\n\" = \"default\"\n\n[other]\nx = 1\n";
@@ -436,9 +436,9 @@ async fn a18_x05_one_bad_entry_harms_no_other() {
     assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), newer);
 }
 
-/// A04, A05, X01: a workspace's record that cannot be read, or is newer, is listed as damaged and left alone.
+/// A workspace's record that cannot be read, or is newer, is listed as damaged and left alone.
 #[tokio::test]
-async fn a04_a05_x01_a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
+async fn a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -479,10 +479,10 @@ async fn a04_a05_x01_a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
     assert_eq!(*WorkspaceStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Deleted);
 }
 
-/// X05: a log that somebody made up, its checksums right, its numbers as large as can be, is read or refused; so is a
+/// A log that somebody made up, its checksums right, its numbers as large as can be, is read or refused; so is a
 /// request of any numbers.
 #[tokio::test]
-async fn x05_no_number_is_too_large() {
+async fn no_number_is_too_large() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, _, events) = small(root).await;
@@ -531,9 +531,9 @@ async fn x05_no_number_is_too_large() {
     assert_eq!(all(&open(root).await, id).await, events);
 }
 
-/// X03, X02: while ends are torn and cut off again, no reader fails, and none sees more or less than whole commits.
+/// While ends are torn and cut off again, no reader fails, and none sees more or less than whole commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x03_x02_no_reader_fails_while_ends_are_cut_off() {
+async fn no_reader_fails_while_ends_are_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let (id, _, _) = small(&root).await;
@@ -564,9 +564,9 @@ async fn x03_x02_no_reader_fails_while_ends_are_cut_off() {
     assert_eq!(texts(&reader, id).await.len(), 64);
 }
 
-/// X08, F01: rebuilding makes anew what is derived from each log that can be read, says of how many, and leaves the others.
+/// Rebuilding makes anew what is derived from each log that can be read, says of how many, and leaves the others.
 #[tokio::test]
-async fn x08_f01_a_rebuild_goes_by_what_is_damaged() {
+async fn a_rebuild_goes_by_what_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let ids = {

@@ -48,7 +48,7 @@ async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Sessio
     store.commit(delete).await.unwrap().session
 }
 
-/// R13: after a deletion and a purge no file has a word of what was said in the session or of it.
+/// After a deletion and a purge no file has a word of what was said in the session or of it.
 #[tokio::test]
 async fn purge_leaves_no_word_in_any_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ async fn purge_leaves_no_word_in_any_file() {
     assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
 }
 
-/// R13: what another handle remembers of the record is noticed to be old, also if the purge removes no event.
+/// What another handle remembers of the record is noticed to be old, also if the purge removes no event.
 #[tokio::test]
 async fn purge_that_keeps_all_events_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ async fn purge_that_keeps_all_events_is_noticed() {
     assert_eq!(other.purge(purge).await.unwrap().events, 0);
 }
 
-/// R13, R17, X01: while a session is damaged that may be a fork of it, a purge takes nothing and says why; then it goes on.
+/// While a session is damaged that may be a fork of it, a purge takes nothing and says why; then it goes on.
 #[tokio::test]
 async fn purge_beside_damage_is_refused() {
     let folder = tempfile::tempdir().unwrap();

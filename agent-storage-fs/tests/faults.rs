@@ -154,15 +154,15 @@ async fn run_with_fault(persistent: bool, errno: i32) {
     assert!(fired > 50, "only {fired} calls were failed");
 }
 
-/// X06, X02: each call of a script fails once.
+/// Each call of a script fails once.
 #[tokio::test]
-async fn x06_x02_any_one_call_may_fail() {
+async fn any_one_call_may_fail() {
     run_with_fault(false, EIO).await;
 }
 
-/// X06, X02: the disk fills up at any call.
+/// The disk fills up at any call.
 #[tokio::test]
-async fn x06_x02_any_call_may_be_the_last() {
+async fn any_call_may_be_the_last() {
     run_with_fault(true, ENOSPC).await;
 }
 
@@ -175,9 +175,9 @@ async fn try_say(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, t
     store.commit(commit).await.map(drop)
 }
 
-/// X06: a sync that fails is taken back through another descriptor, and did not happen; the session goes on.
+/// A sync that fails is taken back through another descriptor, and did not happen; the session goes on.
 #[tokio::test]
-async fn x06_a_failed_sync_is_taken_back() {
+async fn a_failed_sync_is_taken_back() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -202,10 +202,10 @@ async fn x06_a_failed_sync_is_taken_back() {
     assert_eq!(texts(&FsStore::open(folder.path()).await.unwrap(), id).await, ["first", "second"]);
 }
 
-/// X06: a sync that fails and cannot be taken back poisons the session for this store and leaves a mark, which the
+/// A sync that fails and cannot be taken back poisons the session for this store and leaves a mark, which the
 /// next one honours.
 #[tokio::test]
-async fn x06_a_sync_that_cannot_be_taken_back_poisons() {
+async fn a_sync_that_cannot_be_taken_back_poisons() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -235,10 +235,10 @@ async fn x06_a_sync_that_cannot_be_taken_back_poisons() {
     assert_eq!(error.kind(), &ErrorKind::Poisoned, "until it is opened again");
 }
 
-/// X06, O04: who sends a commit until it is settled is told that it may have landed, where the first attempt left
+/// Who sends a commit until it is settled is told that it may have landed, where the first attempt left
 /// that open and the later ones were refused without a look.
 #[tokio::test]
-async fn x06_o04_a_doubt_stays_a_doubt() {
+async fn a_doubt_stays_a_doubt() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -250,9 +250,9 @@ async fn x06_o04_a_doubt_stays_a_doubt() {
     assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error:?}");
 }
 
-/// X06: a reader that saw a write which was then taken back forgets it.
+/// A reader that saw a write which was then taken back forgets it.
 #[tokio::test(flavor = "multi_thread")]
-async fn x06_a_reader_forgets_what_was_taken_back() {
+async fn a_reader_forgets_what_was_taken_back() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -277,9 +277,9 @@ async fn x06_a_reader_forgets_what_was_taken_back() {
     assert_eq!(SessionStore::load(&reader, id).await.unwrap(), done.session);
 }
 
-/// O04, X02: a commit that a killed writer left unsynced is made durable before its retry is answered.
+/// A commit that a killed writer left unsynced is made durable before its retry is answered.
 #[tokio::test]
-async fn o04_x02_a_replay_is_durable_before_it_is_answered() {
+async fn a_replay_is_durable_before_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     // What a process leaves that dies between its write and its sync looks like this, to everybody else.
@@ -295,9 +295,9 @@ async fn o04_x02_a_replay_is_durable_before_it_is_answered() {
     assert_eq!(synced(&spy.take()), 0, "once is enough");
 }
 
-/// X01: what the system says comes out as a kind, with the name of the object and what to do.
+/// What the system says comes out as a kind, with the name of the object and what to do.
 #[tokio::test]
-async fn x01_each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
+async fn each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
     for (errno, kind, remedy) in [
         (EACCES, ErrorKind::Denied, "permission"),
         (EROFS, ErrorKind::Denied, "read-only"),
@@ -356,9 +356,9 @@ async fn x01_each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
     }
 }
 
-/// X01: a file where a folder should be, and a folder where a file should be, are named and left alone.
+/// A file where a folder should be, and a folder where a file should be, are named and left alone.
 #[tokio::test]
-async fn x01_a_file_where_a_folder_should_be_is_named_and_left_alone() {
+async fn a_file_where_a_folder_should_be_is_named_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let file = folder.path().join("file");
@@ -391,9 +391,9 @@ async fn x01_a_file_where_a_folder_should_be_is_named_and_left_alone() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
-/// X03: a file system whose locks keep nobody out is refused; nothing is written there.
+/// A file system whose locks keep nobody out is refused; nothing is written there.
 #[tokio::test]
-async fn x03_locks_that_keep_nobody_out_are_refused() {
+async fn locks_that_keep_nobody_out_are_refused() {
     #[derive(Debug)]
     struct Lax(agent_storage_fs::io::RealIo);
     #[derive(Debug)]
@@ -466,10 +466,10 @@ async fn x03_locks_that_keep_nobody_out_are_refused() {
     assert_eq!(files(folder.path()), []);
 }
 
-/// X02: a session whose maker died before its name was durable gets that before anything is acknowledged in it; one
+/// A session whose maker died before its name was durable gets that before anything is acknowledged in it; one
 /// with more commits has it.
 #[tokio::test]
-async fn x02_a_session_found_with_one_commit_is_made_durable_first() {
+async fn a_session_found_with_one_commit_is_made_durable_first() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let maker = hasty(folder.path()).await;
@@ -489,9 +489,9 @@ async fn x02_a_session_found_with_one_commit_is_made_durable_first() {
     assert!(!synced(&spy.take()));
 }
 
-/// X06: what crashes left half made is passed over, and cleared away when it is old.
+/// What crashes left half made is passed over, and cleared away when it is old.
 #[tokio::test]
-async fn x06_what_crashes_left_is_passed_over_and_cleared_away() {
+async fn what_crashes_left_is_passed_over_and_cleared_away() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;

@@ -170,14 +170,14 @@ async fn run(persistent: bool, errno: i32) {
     assert!(fired > 60, "only {fired} calls were failed");
 }
 
-/// X06, X02, A06: each call fails once.
+/// Each call fails once.
 #[tokio::test]
-async fn x06_x02_a06_any_one_call_may_fail_later() {
+async fn any_one_call_may_fail_later() {
     run(false, EIO).await;
 }
 
-/// X06, X02, A06: the disk fills up at any call.
+/// The disk fills up at any call.
 #[tokio::test]
-async fn x06_x02_a06_any_call_may_be_the_last_later() {
+async fn any_call_may_be_the_last_later() {
     run(true, ENOSPC).await;
 }

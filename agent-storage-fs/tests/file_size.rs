@@ -45,7 +45,7 @@ fn limited() {
     });
 }
 
-/// X06: under a limit on the size of files a write is `Full` and did not happen; the process lives.
+/// Under a limit on the size of files a write is `Full` and did not happen; the process lives.
 #[tokio::test]
 async fn a_limit_on_file_sizes_is_full() {
     let folder = tempfile::tempdir().unwrap();

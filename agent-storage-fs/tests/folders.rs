@@ -58,10 +58,10 @@ fn assert_says(error: &Error, kind: &ErrorKind, doing: &str, path: &Path) {
 
 // --- folders ---------------------------------------------------------------------------------------------------------
 
-/// X02: folders that another process made a moment ago may not be durable yet: each name from the root down is made so,
+/// Folders that another process made a moment ago may not be durable yet: each name from the root down is made so,
 /// once, before anything in them is acknowledged.
 #[tokio::test]
-async fn x02_folders_of_another_process_are_made_durable_from_the_root_down() {
+async fn folders_of_another_process_are_made_durable_from_the_root_down() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let effects = Effects::default();
@@ -82,9 +82,9 @@ async fn x02_folders_of_another_process_are_made_durable_from_the_root_down() {
     assert_eq!(again.len(), 2, "its folder and its name: {again:?}");
 }
 
-/// X03, X01: a folder that another process makes first is as good as one's own; one that cannot be made is named.
+/// A folder that another process makes first is as good as one's own; one that cannot be made is named.
 #[tokio::test]
-async fn x03_x01_a_folder_that_somebody_makes_first_is_used() {
+async fn a_folder_that_somebody_makes_first_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let effects = Effects::default();
@@ -102,10 +102,10 @@ async fn x03_x01_a_folder_that_somebody_makes_first_is_used() {
     assert_eq!(spy.heal(), 1);
 }
 
-/// X01, X02: the areas of a workspace: one that is there is used, a file in its place is named, and what cannot be made
+/// The areas of a workspace: one that is there is used, a file in its place is named, and what cannot be made
 /// leaves no workspace behind.
 #[tokio::test]
-async fn x01_x02_areas_are_made_or_the_workspace_is_not() {
+async fn areas_are_made_or_the_workspace_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -125,9 +125,9 @@ async fn x01_x02_areas_are_made_or_the_workspace_is_not() {
     assert!(home.join("memory").is_dir());
 }
 
-/// X06: a root that was there before lies in a folder that may be closed to us; any other sync that fails is an error.
+/// A root that was there before lies in a folder that may be closed to us; any other sync that fails is an error.
 #[tokio::test]
-async fn x06_a_root_in_a_folder_that_may_not_be_read_is_used() {
+async fn a_root_in_a_folder_that_may_not_be_read_is_used() {
     let effects = Effects::default();
     for (made, synced, errno, works) in [
         (true, "", EACCES, true),
@@ -150,10 +150,10 @@ async fn x06_a_root_in_a_folder_that_may_not_be_read_is_used() {
     }
 }
 
-/// X06: a folder above the root whose name could not be made durable does not stay, since nobody would sync it again; one
+/// A folder above the root whose name could not be made durable does not stay, since nobody would sync it again; one
 /// in the root stays, and is synced by the next who needs it.
 #[tokio::test]
-async fn x06_a_folder_above_the_root_that_is_not_durable_does_not_stay() {
+async fn a_folder_above_the_root_that_is_not_durable_does_not_stay() {
     let folder = tempfile::tempdir().unwrap();
     let above = folder.path().join("above");
     let root = above.join("store");
@@ -173,9 +173,9 @@ async fn x06_a_folder_above_the_root_that_is_not_durable_does_not_stay() {
 
 // --- files -----------------------------------------------------------------------------------------------------------
 
-/// X06: two processes with the same seed draw the same names: a name that is taken is passed over, but not for ever.
+/// Two processes with the same seed draw the same names: a name that is taken is passed over, but not for ever.
 #[tokio::test]
-async fn x06_a_name_that_is_taken_is_passed_over() {
+async fn a_name_that_is_taken_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -198,10 +198,10 @@ async fn x06_a_name_that_is_taken_is_passed_over() {
     }
 }
 
-/// X06: what crashes left is cleared away when it is an hour old, and only that: a name that starts with a dot, or one
+/// What crashes left is cleared away when it is an hour old, and only that: a name that starts with a dot, or one
 /// that has our mark somewhere, may be a person's.
 #[tokio::test]
-async fn x06_only_what_is_ours_and_an_hour_old_is_cleared_away() {
+async fn only_what_is_ours_and_an_hour_old_is_cleared_away() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let now = Duration::from_micros(u64::try_from(effects.now().as_micros()).unwrap());
@@ -225,9 +225,9 @@ async fn x06_only_what_is_ours_and_an_hour_old_is_cleared_away() {
     }
 }
 
-/// X02: without syncs there is not one; and what can be made again from others is never waited for.
+/// Without syncs there is not one; and what can be made again from others is never waited for.
 #[tokio::test]
-async fn x02_x04_what_need_not_be_durable_is_not_synced() {
+async fn what_need_not_be_durable_is_not_synced() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for sync in [Sync::Off, Sync::Full] {
@@ -248,10 +248,10 @@ async fn x02_x04_what_need_not_be_durable_is_not_synced() {
     }
 }
 
-/// X06: where the file system has no hard links, a file that must not exist yet is made all the same; any other refusal
+/// Where the file system has no hard links, a file that must not exist yet is made all the same; any other refusal
 /// is an error, and says whether the file may be there.
 #[tokio::test]
-async fn x06_without_hard_links_a_workspace_is_made_all_the_same() {
+async fn without_hard_links_a_workspace_is_made_all_the_same() {
     let left = |root: &Path| fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let check = async |errno: i32, works: bool, outcome: WriteOutcome| {
         let folder = tempfile::tempdir().unwrap();
@@ -280,10 +280,10 @@ async fn x06_without_hard_links_a_workspace_is_made_all_the_same() {
     check(EIO, false, WriteOutcome::Unknown).await;
 }
 
-/// A03, X03: a record that somebody who takes no locks puts there at the last moment is not overwritten, with hard links
+/// A record that somebody who takes no locks puts there at the last moment is not overwritten, with hard links
 /// and without.
 #[tokio::test]
-async fn a03_x03_a_record_that_appears_at_the_last_moment_stays() {
+async fn a_record_that_appears_at_the_last_moment_stays() {
     let effects = Effects::default();
     let other = tempfile::tempdir().unwrap();
     put(&hasty(other.path()).await, &effects).await.unwrap();
@@ -307,10 +307,10 @@ async fn a03_x03_a_record_that_appears_at_the_last_moment_stays() {
     }
 }
 
-/// X06: a change of a name that failed says whether it may have happened: not where it was refused, perhaps after an
+/// A change of a name that failed says whether it may have happened: not where it was refused, perhaps after an
 /// I/O error; and what is gone already need not be removed.
 #[tokio::test]
-async fn x06_a_refused_name_did_not_change_and_after_an_error_it_may_have() {
+async fn a_refused_name_did_not_change_and_after_an_error_it_may_have() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -341,9 +341,9 @@ async fn x06_a_refused_name_did_not_change_and_after_an_error_it_may_have() {
     store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap();
 }
 
-/// X06: where it is in doubt whether a file's new name is durable, this store changes that file no more; the next does.
+/// Where it is in doubt whether a file's new name is durable, this store changes that file no more; the next does.
 #[tokio::test]
-async fn x06_a_name_in_doubt_is_not_changed_again() {
+async fn a_name_in_doubt_is_not_changed_again() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -369,9 +369,9 @@ async fn x06_a_name_in_doubt_is_not_changed_again() {
     save(store, "a = 3").await.unwrap();
 }
 
-/// X01: a session that goes away while it is looked for is absent, and one that cannot be looked at is not.
+/// A session that goes away while it is looked for is absent, and one that cannot be looked at is not.
 #[tokio::test]
-async fn x01_a_session_that_goes_while_it_is_looked_for_is_absent() {
+async fn a_session_that_goes_while_it_is_looked_for_is_absent() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -393,9 +393,9 @@ async fn x01_a_session_that_goes_while_it_is_looked_for_is_absent() {
     }
 }
 
-/// X01: a folder where a file should be is neither that file nor none; nor is a file that cannot be looked at.
+/// A folder where a file should be is neither that file nor none; nor is a file that cannot be looked at.
 #[tokio::test]
-async fn x01_what_is_no_file_is_not_taken_for_one() {
+async fn what_is_no_file_is_not_taken_for_one() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -412,9 +412,9 @@ async fn x01_what_is_no_file_is_not_taken_for_one() {
     WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap();
 }
 
-/// X05: a file that is far too long is not read into memory; one of the length that is just allowed is.
+/// A file that is far too long is not read into memory; one of the length that is just allowed is.
 #[tokio::test]
-async fn x05_a_file_that_is_far_too_long_is_not_read() {
+async fn a_file_that_is_far_too_long_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let (store, spy) = watched(folder.path()).await;
     let most = 64 << 20;

@@ -66,10 +66,10 @@ async fn write(root: &Path) -> [SessionId; 3] {
     ids
 }
 
-/// X02, O02: the files are those of the format, byte for byte. `AGENT_STORAGE_FS_BLESS=1` writes them anew, for a
+/// The files are those of the format, byte for byte. `AGENT_STORAGE_FS_BLESS=1` writes them anew, for a
 /// format that was not released.
 #[tokio::test]
-async fn x02_o02_the_files_are_those_of_the_format() {
+async fn the_files_are_those_of_the_format() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path()).await;
     let mut written = files(folder.path());
@@ -100,9 +100,9 @@ async fn x02_o02_the_files_are_those_of_the_format() {
     }
 }
 
-/// X02, R09: what was written in this format is read.
+/// What was written in this format is read.
 #[tokio::test]
-async fn x02_r09_what_was_written_is_read() {
+async fn what_was_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     for (path, bytes) in files(&golden()) {
         let path = folder.path().join(path);

@@ -42,10 +42,10 @@ fn read(calls: &[Call]) -> (usize, Vec<&str>) {
 
 // --- what is remembered ----------------------------------------------------------------------------------------------
 
-/// X04: of a session that a store knows, a load reads nothing; and what another appended is all that is read, by readers
+/// Of a session that a store knows, a load reads nothing; and what another appended is all that is read, by readers
 /// and by writers.
 #[tokio::test]
-async fn x04_of_a_session_that_is_known_only_what_is_new_is_read() {
+async fn of_a_session_that_is_known_only_what_is_new_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -72,10 +72,10 @@ async fn x04_of_a_session_that_is_known_only_what_is_new_is_read() {
     }
 }
 
-/// O02: a log that was put back to an earlier state, where it lies, is what the session is now: for readers and writers
+/// A log that was put back to an earlier state, where it lies, is what the session is now: for readers and writers
 /// that knew more.
 #[tokio::test]
-async fn o02_a_log_that_was_put_back_is_believed() {
+async fn a_log_that_was_put_back_is_believed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (reader, writer) = (hasty(folder.path()).await, hasty(folder.path()).await);
@@ -91,10 +91,10 @@ async fn o02_a_log_that_was_put_back_is_believed() {
     assert_eq!(texts(&reader, id).await, ["first", "instead"]);
 }
 
-/// O02: a log in whose place another was put, of the same length and with lines of the same lengths, is read anew, also
+/// A log in whose place another was put, of the same length and with lines of the same lengths, is read anew, also
 /// where that happens between two looks at it.
 #[tokio::test]
-async fn o02_a_log_in_place_of_another_is_read_anew() {
+async fn a_log_in_place_of_another_is_read_anew() {
     let effects = Effects::default();
     for between in [false, true] {
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -132,9 +132,9 @@ async fn o02_a_log_in_place_of_another_is_read_anew() {
     }
 }
 
-/// X03: a write that is taken back between two looks at the log is not seen.
+/// A write that is taken back between two looks at the log is not seen.
 #[tokio::test]
-async fn x03_a_log_that_is_cut_between_two_looks_is_read_anew() {
+async fn a_log_that_is_cut_between_two_looks_is_read_anew() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -154,10 +154,10 @@ async fn x03_a_log_that_is_cut_between_two_looks_is_read_anew() {
     assert_eq!(head(&store, id).await, Seq::new(1));
 }
 
-/// A04, X01: a session whose folder was moved to another workspace is found there; one without a log is damaged, and one
+/// A session whose folder was moved to another workspace is found there; one without a log is damaged, and one
 /// without a folder absent: also for who knew it elsewhere, and for every way to ask.
 #[tokio::test]
-async fn a04_x01_a_session_that_moves_is_found_where_it_is() {
+async fn a_session_that_moves_is_found_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -190,9 +190,9 @@ async fn a04_x01_a_session_that_moves_is_found_where_it_is() {
     }
 }
 
-/// X01: a log that this user may not open is refused as that, to whoever reads and whoever writes.
+/// A log that this user may not open is refused as that, to whoever reads and whoever writes.
 #[tokio::test]
-async fn x01_a_log_that_may_not_be_opened_is_not_called_missing() {
+async fn a_log_that_may_not_be_opened_is_not_called_missing() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -210,9 +210,9 @@ async fn x01_a_log_that_may_not_be_opened_is_not_called_missing() {
 
 // --- what is made ----------------------------------------------------------------------------------------------------
 
-/// X04: what was never there is looked for once.
+/// What was never there is looked for once.
 #[tokio::test]
-async fn x04_a_new_session_is_looked_for_once() {
+async fn a_new_session_is_looked_for_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -225,9 +225,9 @@ async fn x04_a_new_session_is_looked_for_once() {
     }
 }
 
-/// A03: what is wrong with a commit to a session that exists is told by its own record, also where nothing points to it.
+/// What is wrong with a commit to a session that exists is told by its own record, also where nothing points to it.
 #[tokio::test]
-async fn a03_a_session_to_which_nothing_points_exists() {
+async fn a_session_to_which_nothing_points_exists() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -242,10 +242,10 @@ async fn a03_a_session_to_which_nothing_points_exists() {
     }
 }
 
-/// A03, X03: a session that somebody who takes no locks puts there at the last moment is the session; any other refusal
+/// A session that somebody who takes no locks puts there at the last moment is the session; any other refusal
 /// of its name is an error, and leaves nothing behind.
 #[tokio::test]
-async fn a03_x03_a_session_that_appears_at_the_last_moment_stays() {
+async fn a_session_that_appears_at_the_last_moment_stays() {
     let effects = Effects::default();
     let id = effects.new_session_id();
     let create = || Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
@@ -281,9 +281,9 @@ async fn a03_x03_a_session_that_appears_at_the_last_moment_stays() {
 
 // --- leases and locks ------------------------------------------------------------------------------------------------
 
-/// O12: who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
+/// Who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
 #[tokio::test]
-async fn o12_a_holder_is_alive_for_as_long_as_the_lease() {
+async fn a_holder_is_alive_for_as_long_as_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -303,10 +303,10 @@ async fn o12_a_holder_is_alive_for_as_long_as_the_lease() {
     }
 }
 
-/// X03: a lock that could not be given back goes when the files are closed, so that others can write: after a commit,
+/// A lock that could not be given back goes when the files are closed, so that others can write: after a commit,
 /// after one that was refused, and after a rebuild.
 #[tokio::test]
-async fn x03_a_lock_that_could_not_be_given_back_is_not_kept() {
+async fn a_lock_that_could_not_be_given_back_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -377,10 +377,10 @@ async fn a_closed_store_has_let_go_of_everything() {
 
 // --- what is left ----------------------------------------------------------------------------------------------------
 
-/// X04: no more sessions are kept open than may be.
+/// No more sessions are kept open than may be.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn x04_no_more_sessions_are_kept_open_than_may_be() {
+async fn no_more_sessions_are_kept_open_than_may_be() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
@@ -403,10 +403,10 @@ async fn x04_no_more_sessions_are_kept_open_than_may_be() {
     panic!("{} sessions are open", open());
 }
 
-/// X04: a session that is closed leaves little to fold for the next who opens it; where its log was replaced meanwhile,
+/// A session that is closed leaves little to fold for the next who opens it; where its log was replaced meanwhile,
 /// it leaves nothing.
 #[tokio::test]
-async fn x04_r13_a_session_leaves_a_snapshot_of_its_own_log_only() {
+async fn a_session_leaves_a_snapshot_of_its_own_log_only() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for purged in [false, true] {
@@ -433,9 +433,9 @@ async fn x04_r13_a_session_leaves_a_snapshot_of_its_own_log_only() {
     assert!(!folder_of(folder.path(), id).join("session.json").exists());
 }
 
-/// R13, X06: a purge that fails half way leaves nothing new that is made of the log, and a rebuild goes by what was purged.
+/// A purge that fails half way leaves nothing new that is made of the log, and a rebuild goes by what was purged.
 #[tokio::test]
-async fn r13_x06_a_purge_that_fails_leaves_nothing_new() {
+async fn a_purge_that_fails_leaves_nothing_new() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -456,9 +456,9 @@ async fn r13_x06_a_purge_that_fails_leaves_nothing_new() {
     assert_eq!(SessionStore::load(&hasty(folder.path()).await, id).await.unwrap(), record);
 }
 
-/// R13: of a long log a purge keeps what is asked for, and not one byte more.
+/// Of a long log a purge keeps what is asked for, and not one byte more.
 #[tokio::test]
-async fn r13_a_purge_of_a_long_log_keeps_what_is_asked_for() {
+async fn a_purge_of_a_long_log_keeps_what_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -473,9 +473,9 @@ async fn r13_a_purge_of_a_long_log_keeps_what_is_asked_for() {
     assert!(fs::read(&log).unwrap() == kept.concat());
 }
 
-/// X08: a rebuild makes the snapshot anew, whatever was there.
+/// A rebuild makes the snapshot anew, whatever was there.
 #[tokio::test]
-async fn x08_a_rebuild_makes_the_snapshot_anew() {
+async fn a_rebuild_makes_the_snapshot_anew() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -486,9 +486,9 @@ async fn x08_a_rebuild_makes_the_snapshot_anew() {
     assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":2,\"offset\":"));
 }
 
-/// X03: who waits for a change through the same store is told at once, and not at the next look.
+/// Who waits for a change through the same store is told at once, and not at the next look.
 #[tokio::test(start_paused = true)]
-async fn x03_a_change_through_the_same_store_is_told_at_once() {
+async fn a_change_through_the_same_store_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -507,7 +507,7 @@ async fn x03_a_change_through_the_same_store_is_told_at_once() {
     }
 }
 
-/// A30, X01: a log that somebody cut within its last commit, under a handle that saw that commit acknowledged, is damage to
+/// A log that somebody cut within its last commit, under a handle that saw that commit acknowledged, is damage to
 /// whoever writes, loads, reads or waits there, at once; nothing is cut off or written. With the rest back all goes on.
 #[tokio::test]
 async fn a_log_cut_under_a_handle_is_damage() {

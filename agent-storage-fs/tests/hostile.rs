@@ -55,9 +55,9 @@ async fn use_all(store: &FsStore, id: SessionId, what: &str) {
     }
 }
 
-/// X05: any number may stand in a log.
+/// Any number may stand in a log.
 #[tokio::test]
-async fn x05_any_number_in_a_log() {
+async fn any_number_in_a_log() {
     const MOST: u64 = u64::MAX;
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
@@ -88,9 +88,9 @@ async fn x05_any_number_in_a_log() {
     }
 }
 
-/// X05: a payload as deep as any may be comes back as it was; a deeper one is refused before anything is written.
+/// A payload as deep as any may be comes back as it was; a deeper one is refused before anything is written.
 #[tokio::test]
-async fn x05_a_payload_of_any_depth() {
+async fn a_payload_of_any_depth() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -124,9 +124,9 @@ async fn damaged_before_the_snapshot(root: &Path, id: SessionId, damaged: u64) -
     hasty(root).await
 }
 
-/// O04, X01: a commit that may lie in the damaged part of a log is not taken for one that did not land.
+/// A commit that may lie in the damaged part of a log is not taken for one that did not land.
 #[tokio::test]
-async fn o04_x01_what_may_lie_in_damage_is_not_written_again() {
+async fn what_may_lie_in_damage_is_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (store, effects) = (hasty(folder.path()).await, Effects::default());
     let made = session(&store, &effects).await;
@@ -141,9 +141,9 @@ async fn o04_x01_what_may_lie_in_damage_is_not_written_again() {
     assert_eq!(SessionStore::load(&store, made.id).await.unwrap().head, head);
 }
 
-/// R13, X01: a purge keeps what descendants need also behind damage, and the damaged bytes with it.
+/// A purge keeps what descendants need also behind damage, and the damaged bytes with it.
 #[tokio::test]
-async fn r13_x01_a_purge_keeps_damage_and_what_is_behind_it() {
+async fn a_purge_keeps_damage_and_what_is_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let (store, effects) = (hasty(folder.path()).await, Effects::default());
     let id = session(&store, &effects).await.id;

@@ -29,7 +29,7 @@ async fn events(store: &FsStore, id: agent_core::SessionId) -> Vec<Event> {
     page.events
 }
 
-/// N16: what was acknowledged is there after reopening, and one line each.
+/// What was acknowledged is there after reopening, and one line each.
 #[tokio::test]
 async fn payloads_over_several_lines_are_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ async fn payloads_over_several_lines_are_kept() {
     assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 3);
 }
 
-/// N16: the same for events that were written elsewhere, with line breaks between their fields' values.
+/// The same for events that were written elsewhere, with line breaks between their fields' values.
 #[tokio::test]
 async fn restored_events_over_several_lines_are_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -84,7 +84,7 @@ async fn look(store: &FsStore, ids: &[SessionId]) -> bool {
 
 type Damage = fn(&Path, &[PathBuf; 4]);
 
-/// X05, A20: verifying, and reading, change no byte, name or time of any file, whatever is damaged; not one call of the file
+/// Verifying, and reading, change no byte, name or time of any file, whatever is damaged; not one call of the file
 /// system is made that could, so that nothing is left by a process that is killed meanwhile.
 #[tokio::test]
 async fn looking_writes_nothing() {
@@ -146,7 +146,7 @@ async fn looking_writes_nothing() {
     }
 }
 
-/// X08, A20: what looking does not mend a rebuild makes anew, and a commit its own part.
+/// What looking does not mend a rebuild makes anew, and a commit its own part.
 #[tokio::test]
 async fn a_rebuild_makes_transcripts_and_index_anew() {
     let folder = tempfile::tempdir().unwrap();

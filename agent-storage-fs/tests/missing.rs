@@ -81,7 +81,7 @@ async fn is_named(root: &Path, session: &Session) {
     assert!(!folder_of(root, id).exists());
 }
 
-/// A30, X01: a session's folder, all of a workspace's, or all workspaces, moved away by a person, is damage and not begun
+/// A session's folder, all of a workspace's, or all workspaces, moved away by a person, is damage and not begun
 /// anew; put back, all is well.
 #[tokio::test]
 async fn a_moved_session_is_damage_and_not_begun_anew() {
@@ -105,7 +105,7 @@ async fn a_moved_session_is_damage_and_not_begun_anew() {
     }
 }
 
-/// A30: without the index, which can be deleted, the file `session.md` still knows of the main session.
+/// Without the index, which can be deleted, the file `session.md` still knows of the main session.
 #[tokio::test]
 async fn a_moved_main_session_is_known_by_its_transcript() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ async fn a_moved_main_session_is_known_by_its_transcript() {
     assert_eq!(texts(&store, session.id).await, ["hello"]);
 }
 
-/// A30, A31: a missing session can be deleted, and purged; then nothing is wrong any more, and the id is not used again.
+/// A missing session can be deleted, and purged; then nothing is wrong any more, and the id is not used again.
 #[tokio::test]
 async fn a_missing_session_can_be_deleted() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ async fn a_missing_session_can_be_deleted() {
     assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
 }
 
-/// R21: an audit whose log was moved away is damage, and is not begun anew.
+/// An audit whose log was moved away is damage, and is not begun anew.
 #[tokio::test]
 async fn a_moved_audit_is_damage_and_not_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ async fn a_moved_audit_is_damage_and_not_begun_anew() {
     assert!(verify(&storage, |_| {}).await.unwrap().is_sound());
 }
 
-/// R13: a session that is missing may be a fork: what it may read is not purged until it is back, or deleted.
+/// A session that is missing may be a fork: what it may read is not purged until it is back, or deleted.
 #[tokio::test]
 async fn a_missing_session_may_be_a_fork() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ async fn a_missing_session_may_be_a_fork() {
     assert_eq!(store.history(fork.id, ReadEvents::first(10)).await.unwrap().events.len(), 3);
 }
 
-/// A30, A18: a workspace whose folder was moved away is damage: nothing of the same id is made in its place; put back, all is
+/// A workspace whose folder was moved away is damage: nothing of the same id is made in its place; put back, all is
 /// well, and what is lost for good can be deleted.
 #[tokio::test]
 async fn a_moved_workspace_is_damage_and_not_begun_anew() {
@@ -238,7 +238,7 @@ async fn a_moved_workspace_is_damage_and_not_begun_anew() {
     assert_ne!(manager().await.resolve(&device).await.unwrap().workspace.id, made.id);
 }
 
-/// A30: whatever stands in place of what the index says of a session, it says that there was one.
+/// Whatever stands in place of what the index says of a session, it says that there was one.
 #[tokio::test]
 async fn an_odd_index_entry_is_one_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ async fn an_odd_index_entry_is_one_all_the_same() {
     assert_eq!(texts(&hasty(&root).await, session.id).await, ["hello"]);
 }
 
-/// A03, X03: a workspace that another process makes at whatever step of a call is there or not there yet, and never missing.
+/// A workspace that another process makes at whatever step of a call is there or not there yet, and never missing.
 #[tokio::test]
 async fn what_is_made_meanwhile_is_not_missing() {
     let folder = tempfile::tempdir().unwrap();

@@ -38,7 +38,7 @@ fn file_at(path: &Path) {
     fs::write(path, "mine").unwrap();
 }
 
-/// R01, X01: whatever is wrong with one tenant, the list names it and all others, and its own calls say what is wrong.
+/// Whatever is wrong with one tenant, the list names it and all others, and its own calls say what is wrong.
 #[tokio::test]
 async fn a_damaged_tenant_hides_no_other() {
     for damage in 0..5 {
@@ -84,7 +84,7 @@ async fn a_damaged_tenant_hides_no_other() {
     }
 }
 
-/// X01: what stands for all tenants' folder and is none is named beside the tenant that is there.
+/// What stands for all tenants' folder and is none is named beside the tenant that is there.
 #[tokio::test]
 async fn a_file_for_the_tenants_hides_no_tenant() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ async fn a_file_for_the_tenants_hides_no_tenant() {
     assert_eq!(Tenants::list(&store, page.items.last().cloned()).await.unwrap().damaged, []);
 }
 
-/// A05, A01, X01: one workspace that is damaged, in whatever way, is named by lists, and sessions and workspaces are made
+/// One workspace that is damaged, in whatever way, is named by lists, and sessions and workspaces are made
 /// and found beside it.
 #[tokio::test]
 async fn a_damaged_workspace_blocks_no_other() {
@@ -146,7 +146,7 @@ async fn a_damaged_workspace_blocks_no_other() {
     }
 }
 
-/// R13, X01: a damaged session refuses the purges of what it may have been forked from, and no others.
+/// A damaged session refuses the purges of what it may have been forked from, and no others.
 #[tokio::test]
 async fn a_damaged_session_refuses_no_other_purge() {
     let folder = tempfile::tempdir().unwrap();

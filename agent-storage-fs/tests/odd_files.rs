@@ -115,7 +115,7 @@ fn judge<T>(context: &str, path: &Path, done: Result<T>) -> bool {
     false
 }
 
-/// X01, X05: whatever stands in the place of whatever file, no call waits for it.
+/// Whatever stands in the place of whatever file, no call waits for it.
 #[test]
 fn nothing_waits_for_what_is_no_file() {
     let names: [fn(&Path, &Made) -> PathBuf; 16] = [
@@ -197,7 +197,7 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
     say(store, effects, made.other, Seq::new(3), "on").await;
 }
 
-/// R13, X01: a session of which a file is something else is deleted and purged, and nothing of it is left; what a link led
+/// A session of which a file is something else is deleted and purged, and nothing of it is left; what a link led
 /// to is not touched.
 #[test]
 fn a_session_with_odd_files_is_deleted_and_purged() {
@@ -233,7 +233,7 @@ fn a_session_with_odd_files_is_deleted_and_purged() {
     }
 }
 
-/// A06, X01: a workspace whose record or mark is something else can be deleted.
+/// A workspace whose record or mark is something else can be deleted.
 #[test]
 fn a_workspace_with_odd_files_can_be_deleted() {
     for name in ["workspace.toml", "deleted", "config.toml", "accessed", "session.md"] {
@@ -258,7 +258,7 @@ fn a_workspace_with_odd_files_can_be_deleted() {
     }
 }
 
-/// X06: the root may be a link to a folder, and so may a workspace's folder.
+/// The root may be a link to a folder, and so may a workspace's folder.
 #[tokio::test]
 async fn folders_may_be_links() {
     let folder = tempfile::tempdir().unwrap();

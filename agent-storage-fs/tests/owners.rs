@@ -73,7 +73,7 @@ async fn is_named(root: &Path, ids: &[SessionId], seen: Seq) {
     );
 }
 
-/// X01: logs of two sessions that were swapped are damage, and nothing is changed; swapped back, all is well.
+/// Logs of two sessions that were swapped are damage, and nothing is changed; swapped back, all is well.
 #[tokio::test]
 async fn swapped_logs_are_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ async fn swapped_logs_are_damage() {
     assert_eq!(texts(&store, other.id).await, ["other"]);
 }
 
-/// X01: a session's folder that is a link to another's is damage; deleting it spares the other session.
+/// A session's folder that is a link to another's is damage; deleting it spares the other session.
 #[tokio::test]
 async fn a_link_to_another_session_is_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ async fn a_link_to_another_session_is_damage() {
     assert_eq!(texts(&hasty(root).await, one.id).await, ["one"]);
 }
 
-/// X01: a log written over that of another session, in the same file and under an open handle, is damage, and no part of it
+/// A log written over that of another session, in the same file and under an open handle, is damage, and no part of it
 /// is cut off.
 #[tokio::test]
 async fn a_log_written_over_another_is_damage() {
@@ -147,7 +147,7 @@ async fn a_log_written_over_another_is_damage() {
     assert_eq!(fs::read(log_of(root, one.id)).unwrap(), foreign);
 }
 
-/// X01: `verify` names a session that was moved into another workspace's folder, and where it belongs.
+/// `verify` names a session that was moved into another workspace's folder, and where it belongs.
 #[tokio::test]
 async fn a_session_in_another_workspace_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ async fn a_session_in_another_workspace_is_named() {
     assert_eq!(texts(&hasty(root).await, one.id).await, ["one"]);
 }
 
-/// R01, X01: bindings and workspaces of two tenants, and workspaces of one, that were swapped are refused by name.
+/// Bindings and workspaces of two tenants, and workspaces of one, that were swapped are refused by name.
 #[tokio::test]
 async fn swapped_records_are_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ async fn swapped_records_are_damage() {
     assert!(all.is_sound() && theirs.is_sound(), "{all:?} {theirs:?}");
 }
 
-/// F09: a log of the former form, whose checksums know no session, is refused by name and left as it is.
+/// A log of the former form, whose checksums know no session, is refused by name and left as it is.
 #[tokio::test]
 async fn a_log_of_the_former_form_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -112,9 +112,9 @@ fn worker() {
     });
 }
 
-/// X03, O02, A23: processes that append at once lose nothing, double nothing, and each sees what the others wrote.
+/// Processes that append at once lose nothing, double nothing, and each sees what the others wrote.
 #[tokio::test]
-async fn x03_o02_processes_that_append_at_once_lose_nothing() {
+async fn processes_that_append_at_once_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -149,7 +149,7 @@ async fn x03_o02_processes_that_append_at_once_lose_nothing() {
     assert_eq!(own, mine, "in the order of their writer");
 }
 
-/// X03, O02: what is no part of a log may be removed while processes write, the files of locks above all: nothing that was
+/// What is no part of a log may be removed while processes write, the files of locks above all: nothing that was
 /// acknowledged is lost or doubled.
 #[tokio::test]
 async fn removed_locks_lose_no_commit() {
@@ -195,9 +195,9 @@ async fn removed_locks_lose_no_commit() {
     }
 }
 
-/// A16, X03: binds of several processes lose none.
+/// Binds of several processes lose none.
 #[tokio::test]
-async fn a16_x03_processes_that_bind_at_once_lose_no_bind() {
+async fn processes_that_bind_at_once_lose_no_bind() {
     let folder = tempfile::tempdir().unwrap();
     let mut workers: Vec<_> = (0..3).map(|_| Worker::start("bind", folder.path(), None)).collect();
     let bound: Vec<Vec<String>> = workers.iter_mut().map(|worker| worker.lines().collect()).collect();
@@ -208,10 +208,10 @@ async fn a16_x03_processes_that_bind_at_once_lose_no_bind() {
     assert_eq!(bound.iter().map(Vec::len).sum::<usize>(), 150);
 }
 
-/// X02, O02, A23: 50 kills at random moments: every acknowledged event is there, at most one commit more, and none
+/// 50 kills at random moments: every acknowledged event is there, at most one commit more, and none
 /// in part.
 #[tokio::test]
-async fn x02_o02_a23_after_fifty_kills_every_acknowledged_event_is_there() {
+async fn after_fifty_kills_every_acknowledged_event_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -250,10 +250,10 @@ async fn x02_o02_a23_after_fifty_kills_every_acknowledged_event_is_there() {
     println!("proof: 50 kills of a writer to files");
 }
 
-/// O12, O27: while the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at
+/// While the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at
 /// once.
 #[tokio::test]
-async fn o12_o27_the_death_of_a_holder_shows_at_once() {
+async fn the_death_of_a_holder_shows_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();

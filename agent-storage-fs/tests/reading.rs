@@ -15,12 +15,12 @@ fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
 
-/// O02, X02, A30: a log of commits of one, two, one and three events, of which each line is whole or filled with zeros, in
+/// A log of commits of one, two, one and three events, of which each line is whole or filled with zeros, in
 /// every combination, or of which any lines in a row are missing, also with a commit that was torn behind them. Where the
 /// record can be made, all readers show exactly its events; where it is damaged, they show what lies before the damage, name
 /// it, and start behind it where they read from the end.
 #[tokio::test]
-async fn o02_x02_a30_readers_show_what_the_record_is_made_of() {
+async fn readers_show_what_the_record_is_made_of() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -96,9 +96,9 @@ fn check(
     }
 }
 
-/// A30: a page that is full before the damage does not speak of it; the next one does.
+/// A page that is full before the damage does not speak of it; the next one does.
 #[tokio::test]
-async fn a30_a_page_that_ends_before_the_damage_does_not_name_it() {
+async fn a_page_that_ends_before_the_damage_does_not_name_it() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -127,10 +127,10 @@ async fn a30_a_page_that_ends_before_the_damage_does_not_name_it() {
     assert_eq!((page.events.len(), page.damaged.len()), (2, 0));
 }
 
-/// A30, X04: a place in a long stretch that cannot be read is found by what lies before it: nothing that comes before the
+/// A place in a long stretch that cannot be read is found by what lies before it: nothing that comes before the
 /// place that was asked for is shown in its stead.
 #[tokio::test]
-async fn a30_a_place_in_a_long_damage_is_not_another() {
+async fn a_place_in_a_long_damage_is_not_another() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -161,9 +161,9 @@ async fn a30_a_place_in_a_long_damage_is_not_another() {
     assert_eq!((page.events.len(), page.damaged.len()), (3, 0));
 }
 
-/// O02: events of two commits are no commit, though their numbers are in a row.
+/// Events of two commits are no commit, though their numbers are in a row.
 #[tokio::test]
-async fn o02_events_of_two_commits_are_no_commit() {
+async fn events_of_two_commits_are_no_commit() {
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let effects = Effects::default();
     let mut logs = Vec::new();

@@ -38,10 +38,10 @@ fn on(name: &'static str, file: &'static str, errno: i32) -> impl Fn(usize, &Cal
 
 // --- bindings --------------------------------------------------------------------------------------------------------
 
-/// A16, X02: a bind that another process wrote and did not make durable is made so before it is acknowledged again;
+/// A bind that another process wrote and did not make durable is made so before it is acknowledged again;
 /// once is enough.
 #[tokio::test]
-async fn a16_x02_a_bind_of_another_process_is_durable_before_it_is_answered() {
+async fn a_bind_of_another_process_is_durable_before_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let to = effects.new_workspace_id();
@@ -56,9 +56,9 @@ async fn a16_x02_a_bind_of_another_process_is_durable_before_it_is_answered() {
     }
 }
 
-/// A16: a rebind changes the id and nothing else of its line.
+/// A rebind changes the id and nothing else of its line.
 #[tokio::test]
-async fn a16_a_rebind_keeps_what_a_person_wrote_beside_it() {
+async fn a_rebind_keeps_what_a_person_wrote_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -74,9 +74,9 @@ async fn a16_a_rebind_keeps_what_a_person_wrote_beside_it() {
     assert_eq!(fs::read_to_string(&path).unwrap(), text.replace(&from.to_string(), &to.to_string()));
 }
 
-/// A16, X01: bindings that are no table are damage, for readers too, and stay as they are.
+/// Bindings that are no table are damage, for readers too, and stay as they are.
 #[tokio::test]
-async fn a16_x01_bindings_that_are_no_table_are_damage() {
+async fn bindings_that_are_no_table_are_damage() {
     let folder = tempfile::tempdir().unwrap();
     let store = hasty(folder.path()).await;
     let path = folder.path().join("bindings.toml");
@@ -96,10 +96,10 @@ async fn a16_x01_bindings_that_are_no_table_are_damage() {
 
 // --- leases and locks ------------------------------------------------------------------------------------------------
 
-/// O12, X01: a sign of life that cannot be looked for is not said to be missing; and the lock of a lease is given back
+/// A sign of life that cannot be looked for is not said to be missing; and the lock of a lease is given back
 /// by name, since a child process may share the open file.
 #[tokio::test]
-async fn o12_x01_a_lease_that_cannot_be_looked_at_is_an_error() {
+async fn a_lease_that_cannot_be_looked_at_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -118,9 +118,9 @@ async fn o12_x01_a_lease_that_cannot_be_looked_at_is_an_error() {
     assert!(calls.iter().any(|call| call.name == "unlock" && call.file().contains("lease-")), "{calls:?}");
 }
 
-/// X03, X01: a lock that fails is not called a file system without locks, and one that is not there is.
+/// A lock that fails is not called a file system without locks, and one that is not there is.
 #[tokio::test]
-async fn x03_x01_a_lock_that_fails_is_told_from_none() {
+async fn a_lock_that_fails_is_told_from_none() {
     const ENOSYS: i32 = if cfg!(target_os = "linux") { 38 } else { 78 };
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
@@ -138,9 +138,9 @@ async fn x03_x01_a_lock_that_fails_is_told_from_none() {
 
 // --- looking ---------------------------------------------------------------------------------------------------------
 
-/// X01: a store whose folder cannot be looked at is not opened as an empty one.
+/// A store whose folder cannot be looked at is not opened as an empty one.
 #[tokio::test]
-async fn x01_a_store_that_cannot_be_looked_at_is_not_empty() {
+async fn a_store_that_cannot_be_looked_at_is_not_empty() {
     let folder = tempfile::tempdir().unwrap();
     let spy = Spy::new();
     spy.fail(on("stat", "", EACCES));
@@ -148,10 +148,10 @@ async fn x01_a_store_that_cannot_be_looked_at_is_not_empty() {
     assert_eq!(*config.open().await.unwrap_err().kind(), ErrorKind::Denied);
 }
 
-/// R20, X01: a list names a session without a log as such, and one that cannot be looked at as that; a rebuild that
+/// A list names a session without a log as such, and one that cannot be looked at as that; a rebuild that
 /// cannot look at one fails.
 #[tokio::test]
-async fn r20_x01_a_list_says_what_is_wrong_with_each() {
+async fn a_list_says_what_is_wrong_with_each() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -170,9 +170,9 @@ async fn r20_x01_a_list_says_what_is_wrong_with_each() {
     assert!(reason(&store).await.contains("is missing"));
 }
 
-/// X01, A04: a file where a session's folder should be is named as that.
+/// A file where a session's folder should be is named as that.
 #[tokio::test]
-async fn x01_a_file_in_place_of_a_session_is_named() {
+async fn a_file_in_place_of_a_session_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -207,10 +207,10 @@ fn kept(root: &Path) -> Vec<String> {
     kept
 }
 
-/// A20, X06: what a person wrote is not rendered over where it could not be looked at, or where no free name for it was
+/// What a person wrote is not rendered over where it could not be looked at, or where no free name for it was
 /// found; and what is no file is not opened.
 #[tokio::test]
-async fn a20_x06_an_edit_that_cannot_be_kept_stays_where_it_is() {
+async fn an_edit_that_cannot_be_kept_stays_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -241,9 +241,9 @@ async fn a20_x06_an_edit_that_cannot_be_kept_stays_where_it_is() {
     assert!(!spy.take().iter().any(|call| call.name == "open" && call.path == path));
 }
 
-/// A20, X05: a file that is far too long to be a conversation is kept, and not read as one.
+/// A file that is far too long to be a conversation is kept, and not read as one.
 #[tokio::test]
-async fn a20_x05_a_file_that_is_far_too_long_is_kept() {
+async fn a_file_that_is_far_too_long_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -260,9 +260,9 @@ async fn a20_x05_a_file_that_is_far_too_long_is_kept() {
     }
 }
 
-/// A20, X05: what was kept and is far too long to be a conversation is passed over; the others are offered.
+/// What was kept and is far too long to be a conversation is passed over; the others are offered.
 #[tokio::test]
-async fn a20_x05_what_was_kept_and_is_far_too_long_is_passed_over() {
+async fn what_was_kept_and_is_far_too_long_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -276,10 +276,10 @@ async fn a20_x05_what_was_kept_and_is_far_too_long_is_passed_over() {
     );
 }
 
-/// A20, X03: who asks for edits while another is at the file waits for as long as for any lock, and then says what was
+/// Who asks for edits while another is at the file waits for as long as for any lock, and then says what was
 /// kept so far: the file itself is not taken for an edit.
 #[tokio::test]
-async fn a20_x03_edits_are_told_while_another_is_at_the_file() {
+async fn edits_are_told_while_another_is_at_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -295,9 +295,9 @@ async fn a20_x03_edits_are_told_while_another_is_at_the_file() {
     assert_eq!(store.transcript_edits(HOME).await.unwrap().len(), 1);
 }
 
-/// A20, X01: a workspace whose main session was not made yet has no edits; of one that is damaged it is not said.
+/// A workspace whose main session was not made yet has no edits; of one that is damaged it is not said.
 #[tokio::test]
-async fn a20_x01_no_session_has_no_edits_and_a_damaged_one_is_an_error() {
+async fn no_session_has_no_edits_and_a_damaged_one_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -311,9 +311,9 @@ async fn a20_x01_no_session_has_no_edits_and_a_damaged_one_is_an_error() {
     assert_eq!(*store.transcript_edits(HOME).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// A20: what is said later comes into the file by itself, too.
+/// What is said later comes into the file by itself, too.
 #[tokio::test]
-async fn a20_what_is_said_later_comes_by_itself() {
+async fn what_is_said_later_comes_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, _) = rendered(folder.path(), &effects).await;
@@ -335,9 +335,9 @@ async fn a20_what_is_said_later_comes_by_itself() {
 
 // --- workspaces ------------------------------------------------------------------------------------------------------
 
-/// A03, X02: who is told that a workspace exists is told so when its name is durable.
+/// Who is told that a workspace exists is told so when its name is durable.
 #[tokio::test]
-async fn a03_x02_a_workspace_of_another_process_is_durable_before_it_is_said_to_exist() {
+async fn a_workspace_of_another_process_is_durable_before_it_is_said_to_exist() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let record = || Workspace::new(HOME, "home", effects.new_session_id(), effects.now());
@@ -365,9 +365,9 @@ async fn a03_x02_a_workspace_of_another_process_is_durable_before_it_is_said_to_
     assert!(synced(&spy));
 }
 
-/// X06: a workspace of which a file could not be removed is deleted, and says that there is more to do; again, it is done.
+/// A workspace of which a file could not be removed is deleted, and says that there is more to do; again, it is done.
 #[tokio::test]
-async fn x06_a_deletion_that_could_not_be_finished_is_not_done() {
+async fn a_deletion_that_could_not_be_finished_is_not_done() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -386,9 +386,9 @@ async fn x06_a_deletion_that_could_not_be_finished_is_not_done() {
     assert!(!note.exists());
 }
 
-/// A29: what a person wrote in another form that TOML has for it stays as it is written.
+/// What a person wrote in another form that TOML has for it stays as it is written.
 #[tokio::test]
-async fn a29_what_a_person_wrote_in_another_form_stays() {
+async fn what_a_person_wrote_in_another_form_stays() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -409,9 +409,9 @@ async fn a29_what_a_person_wrote_in_another_form_stays() {
     }
 }
 
-/// A03, X03: who is told that a workspace exists does not wait for whoever changes it.
+/// Who is told that a workspace exists does not wait for whoever changes it.
 #[tokio::test]
-async fn a03_x03_that_a_workspace_exists_is_told_without_a_lock() {
+async fn that_a_workspace_exists_is_told_without_a_lock() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
@@ -428,9 +428,9 @@ async fn a03_x03_that_a_workspace_exists_is_told_without_a_lock() {
 
 // --- more of the transcript ------------------------------------------------------------------------------------------
 
-/// A20, X02: a file that is whole but for its last line is damage, and no edit of a person's.
+/// A file that is whole but for its last line is damage, and no edit of a person's.
 #[tokio::test]
-async fn a20_x02_a_file_with_a_last_line_that_does_not_fit_is_damage() {
+async fn a_file_with_a_last_line_that_does_not_fit_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -444,9 +444,9 @@ async fn a20_x02_a_file_with_a_last_line_that_does_not_fit_is_damage() {
     assert!(kept(folder.path())[0].starts_with("session.damaged-"), "{:?}", kept(folder.path()));
 }
 
-/// A20, F05: what was cleared while nobody kept the file is not shown by who finds it.
+/// What was cleared while nobody kept the file is not shown by who finds it.
 #[tokio::test]
-async fn a20_f05_a_file_from_before_a_clear_is_made_anew() {
+async fn a_file_from_before_a_clear_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, text) = rendered(folder.path(), &effects).await;
@@ -463,9 +463,9 @@ async fn a20_f05_a_file_from_before_a_clear_is_made_anew() {
     assert_eq!(kept(folder.path()), [""; 0]);
 }
 
-/// A20, X04: a long file is known again by its last line, and goes on.
+/// A long file is known again by its last line, and goes on.
 #[tokio::test]
-async fn a20_x04_a_long_file_is_gone_on_with() {
+async fn a_long_file_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, _) = rendered(folder.path(), &effects).await;
@@ -482,9 +482,9 @@ async fn a20_x04_a_long_file_is_gone_on_with() {
     assert!(length > 600_000, "{length}");
 }
 
-/// R13: a purge removes what was rendered and kept of the session, and nothing of another's or of a person's.
+/// A purge removes what was rendered and kept of the session, and nothing of another's or of a person's.
 #[tokio::test]
-async fn r13_a_purge_removes_the_transcripts_of_its_session_only() {
+async fn a_purge_removes_the_transcripts_of_its_session_only() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, text) = rendered(folder.path(), &effects).await;

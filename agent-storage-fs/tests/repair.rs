@@ -42,7 +42,7 @@ async fn three(store: &FsStore, effects: &Effects) -> Session {
     SessionStore::load(store, now.id).await.unwrap()
 }
 
-/// A30, X03: a handle that remembers the session as it was before the damage sees the deletion, and adds nothing to it.
+/// A handle that remembers the session as it was before the damage sees the deletion, and adds nothing to it.
 #[tokio::test]
 async fn every_handle_sees_the_deletion() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
@@ -62,7 +62,7 @@ async fn every_handle_sees_the_deletion() {
     assert_eq!(fs::read(log_of(folder.path(), now.id)).unwrap(), bytes, "the damaged bytes are kept");
 }
 
-/// A30: what can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
+/// What can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
 #[tokio::test]
 async fn only_damage_is_deleted_as_damage() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
@@ -75,7 +75,7 @@ async fn only_damage_is_deleted_as_damage() {
     assert_eq!(SessionStore::load(&store, now.id).await.unwrap(), now);
 }
 
-/// A30, R17: a living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
+/// A living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
 #[tokio::test]
 async fn a_fork_keeps_what_it_reads_of_it() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
@@ -95,7 +95,7 @@ async fn a_fork_keeps_what_it_reads_of_it() {
     assert_eq!(history.events.len() as u64, fork.head.get(), "{history:?}");
 }
 
-/// A30: a tombstone that cannot be read is no end: another takes its place, and the bytes of the first are kept until the
+/// A tombstone that cannot be read is no end: another takes its place, and the bytes of the first are kept until the
 /// session is purged.
 #[tokio::test]
 async fn a_damaged_tombstone_is_replaced() {
@@ -123,7 +123,7 @@ async fn a_damaged_tombstone_is_replaced() {
     assert_eq!(kept(), [""; 0]);
 }
 
-/// X06: a store that is not to be made is opened where one is, and nothing is made elsewhere.
+/// A store that is not to be made is opened where one is, and nothing is made elsewhere.
 #[tokio::test]
 async fn a_store_that_is_not_there_is_not_made() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());

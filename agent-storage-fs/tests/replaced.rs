@@ -76,7 +76,7 @@ async fn say_and_look(store: &FsStore, effects: &Effects, root: &Path, id: Sessi
     count == 1
 }
 
-/// X02, X03: a backup is put in the place of the root, or of anything below it, while a store has it open: the store
+/// A backup is put in the place of the root, or of anything below it, while a store has it open: the store
 /// writes to what is there now.
 #[tokio::test]
 async fn commits_follow_a_restored_backup() {
@@ -103,7 +103,7 @@ async fn commits_follow_a_restored_backup() {
     }
 }
 
-/// X02, X01: with nothing in its place, the store says what is missing, makes nothing anew, and goes on once it is back.
+/// With nothing in its place, the store says what is missing, makes nothing anew, and goes on once it is back.
 #[tokio::test]
 async fn what_was_moved_away_is_named_and_not_made_anew() {
     for place in 0..6 {
@@ -141,7 +141,7 @@ async fn what_was_moved_away_is_named_and_not_made_anew() {
     }
 }
 
-/// X02: it is replaced while a commit is being written, at any call: what is acknowledged is in the new one.
+/// It is replaced while a commit is being written, at any call: what is acknowledged is in the new one.
 #[tokio::test]
 async fn a_log_replaced_in_mid_commit_gets_the_commit() {
     for place in 0..6 {
@@ -168,7 +168,7 @@ async fn a_log_replaced_in_mid_commit_gets_the_commit() {
     }
 }
 
-/// X06: a write that fails is taken back from the file that it went to, and not from one that took its place.
+/// A write that fails is taken back from the file that it went to, and not from one that took its place.
 #[tokio::test]
 async fn taking_back_spares_a_restored_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ fn assert_told<T: std::fmt::Debug>(done: &Result<T>, there: bool, context: &str)
     }
 }
 
-/// R13: a session's folder is replaced while it is purged: what is there at the end is purged.
+/// A session's folder is replaced while it is purged: what is there at the end is purged.
 #[tokio::test]
 async fn a_purge_follows_a_restored_backup() {
     let mut most = 1;
@@ -299,7 +299,7 @@ where
     }
 }
 
-/// A16: a binding is in the root that is there, or the bind says that it is not.
+/// A binding is in the root that is there, or the bind says that it is not.
 #[tokio::test]
 async fn a_bind_follows_a_replaced_root() {
     let device = || "second".parse().unwrap();
@@ -310,7 +310,7 @@ async fn a_bind_follows_a_replaced_root() {
     .await;
 }
 
-/// A02: so it is with a workspace,
+/// So it is with a workspace,
 #[tokio::test]
 async fn a_workspace_follows_a_replaced_root() {
     let id: WorkspaceId = "019c60d9-9c40-7000-8000-000000000001".parse().unwrap();
@@ -327,7 +327,7 @@ async fn a_workspace_follows_a_replaced_root() {
     .await;
 }
 
-/// A10: its configuration,
+/// Its configuration,
 #[tokio::test]
 async fn a_configuration_follows_a_replaced_root() {
     at_each_call(
@@ -337,7 +337,7 @@ async fn a_configuration_follows_a_replaced_root() {
     .await;
 }
 
-/// A01: and a session that is made.
+/// And a session that is made.
 #[tokio::test]
 async fn a_new_session_follows_a_replaced_root() {
     let id: SessionId = "019c60d9-9c41-7000-8000-000000000001".parse().unwrap();

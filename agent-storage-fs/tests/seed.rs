@@ -50,9 +50,9 @@ fn seed(root: &Path) {
     write("workspaces/notes.txt", "not ours");
 }
 
-/// A04, A05, A09, A10, A14, A15: it is listed, loaded and resolved; nothing of it is rewritten by looking.
+/// It is listed, loaded and resolved; nothing of it is rewritten by looking.
 #[tokio::test]
-async fn a04_a05_a09_a10_a14_a15_a_directory_of_aptove_opens_as_it_is() {
+async fn a_directory_of_aptove_opens_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     seed(root);
@@ -85,9 +85,9 @@ async fn a04_a05_a09_a10_a14_a15_a_directory_of_aptove_opens_as_it_is() {
     assert_ne!(first.main_session, WorkspaceStore::load(&store, other).await.unwrap().main_session);
 }
 
-/// A07, N16: what is written then goes beside what was there.
+/// What is written then goes beside what was there.
 #[tokio::test]
-async fn a07_n16_writing_keeps_what_was_there() {
+async fn writing_keeps_what_was_there() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     seed(root);

@@ -18,9 +18,9 @@ use agent_core::{
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{hasty, say, session, texts, watched};
 
-/// A04, A05, A15, A16, A29, R09: what was written is there in another handle, as it was.
+/// What was written is there in another handle, as it was.
 #[tokio::test]
-async fn a04_a05_a15_a16_a29_r09_everything_is_there_again() {
+async fn everything_is_there_again() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -56,9 +56,9 @@ async fn a04_a05_a15_a16_a29_r09_everything_is_there_again() {
     assert_eq!(WorkspaceId::DEFAULT.to_string(), "default");
 }
 
-/// A21, X05: any text comes back byte for byte, after a restart too.
+/// Any text comes back byte for byte, after a restart too.
 #[tokio::test]
-async fn a21_x05_any_text_comes_back_byte_for_byte() {
+async fn any_text_comes_back_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -121,9 +121,9 @@ async fn files_are_their_owners_only() {
     assert!(found > 20, "{found} names");
 }
 
-/// A18, X03: eight first contacts of one device, each through a handle of its own, come to one workspace.
+/// Eight first contacts of one device, each through a handle of its own, come to one workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a18_x03_eight_first_contacts_come_to_one_workspace() {
+async fn eight_first_contacts_come_to_one_workspace() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for round in 0..20 {
@@ -143,9 +143,9 @@ async fn a18_x03_eight_first_contacts_come_to_one_workspace() {
     }
 }
 
-/// A16, X03: two handles that bind at once never lose each other's.
+/// Two handles that bind at once never lose each other's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a16_x03_two_handles_never_lose_each_others_binds() {
+async fn two_handles_never_lose_each_others_binds() {
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = Vec::new();
     for handle in 0..2 {
@@ -165,10 +165,10 @@ async fn a16_x03_two_handles_never_lose_each_others_binds() {
     assert_eq!(page.items.len(), 200);
 }
 
-/// A07, X03: while eight tasks touch a workspace, and one replaces its record, no load fails, none sees a time step
+/// While eight tasks touch a workspace, and one replaces its record, no load fails, none sees a time step
 /// back, and no list misses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a07_x03_no_load_fails_while_others_touch() {
+async fn no_load_fails_while_others_touch() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -206,9 +206,9 @@ async fn a07_x03_no_load_fails_while_others_touch() {
     }
 }
 
-/// R01, F13: tenants with equal ids do not see each other.
+/// Tenants with equal ids do not see each other.
 #[tokio::test]
-async fn r01_f13_tenants_with_equal_ids_do_not_see_each_other() {
+async fn tenants_with_equal_ids_do_not_see_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -231,9 +231,9 @@ async fn r01_f13_tenants_with_equal_ids_do_not_see_each_other() {
     assert!(!folder.path().join("tenants").join("carol").exists(), "looking makes nothing");
 }
 
-/// R01: an id that is in use in one workspace is not created in another, also where both happen at once.
+/// An id that is in use in one workspace is not created in another, also where both happen at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn r01_x03_one_id_is_one_session_in_all_workspaces() {
+async fn one_id_is_one_session_in_all_workspaces() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for round in 0..20 {
@@ -265,9 +265,9 @@ async fn r01_x03_one_id_is_one_session_in_all_workspaces() {
     assert_eq!((page.items.len(), page.damaged.len()), (20, 0));
 }
 
-/// X03: a session that another process holds locked is waited for, and not for ever.
+/// A session that another process holds locked is waited for, and not for ever.
 #[tokio::test]
-async fn x03_a_lock_is_waited_for_and_not_for_ever() {
+async fn a_lock_is_waited_for_and_not_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
@@ -285,9 +285,9 @@ async fn x03_a_lock_is_waited_for_and_not_for_ever() {
     store.commit(commit).await.unwrap();
 }
 
-/// X03, X04: more sessions than are kept open, written in turn; leases survive it, since they are held.
+/// More sessions than are kept open, written in turn; leases survive it, since they are held.
 #[tokio::test]
-async fn x03_x04_more_sessions_than_are_kept_open() {
+async fn more_sessions_than_are_kept_open() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
@@ -312,9 +312,9 @@ async fn x03_x04_more_sessions_than_are_kept_open() {
     assert!(!elsewhere.pulse(leased, epoch).await.unwrap().dead);
 }
 
-/// X03: whoever waits for a change is told of one that is made through another handle.
+/// Whoever waits for a change is told of one that is made through another handle.
 #[tokio::test]
-async fn x03_a_change_through_another_handle_is_noticed() {
+async fn a_change_through_another_handle_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -334,9 +334,9 @@ async fn x03_a_change_through_another_handle_is_noticed() {
     assert!(names.iter().all(|name| *name == "stat") && names.len() < 10, "{names:?}");
 }
 
-/// X05: the platform's directory is asked for by a plain name only.
+/// The platform's directory is asked for by a plain name only.
 #[test]
-fn x05_the_platforms_directory_has_a_plain_name() {
+fn the_platforms_directory_has_a_plain_name() {
     for name in ["", ".", "..", "../x", "a/b", "a\\b", ".hidden", "a\0b"] {
         assert_eq!(*FsConfig::platform(name).unwrap_err().kind(), ErrorKind::InvalidInput, "{name:?}");
     }
@@ -344,9 +344,9 @@ fn x05_the_platforms_directory_has_a_plain_name() {
     assert!(aptove.root().ends_with("Aptove") && aptove.root().is_absolute());
 }
 
-/// A34: no call touches a file on the caller's thread, so that none blocks an executor.
+/// No call touches a file on the caller's thread, so that none blocks an executor.
 #[tokio::test]
-async fn a34_no_file_is_touched_on_the_callers_thread() {
+async fn no_file_is_touched_on_the_callers_thread() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;

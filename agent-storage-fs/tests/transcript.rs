@@ -72,10 +72,10 @@ async fn settle(store: &FsStore) {
     store.transcript_edits(HOME).await.unwrap();
 }
 
-/// A20, A21, A31, F01: it follows the log by itself; it holds the main session's texts, byte for byte, and nothing else;
+/// It follows the log by itself; it holds the main session's texts, byte for byte, and nothing else;
 /// made anew, it is the same.
 #[tokio::test]
-async fn a20_a21_a31_f01_the_file_follows_the_log() {
+async fn the_file_follows_the_log() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -112,9 +112,9 @@ async fn a20_a21_a31_f01_the_file_follows_the_log() {
     assert_eq!(kept(root, "session."), [grown.into_bytes(), Vec::new()], "the file and its lock");
 }
 
-/// A20: who closes the store leaves it up to date; another process goes on with it.
+/// Who closes the store leaves it up to date; another process goes on with it.
 #[tokio::test]
-async fn a20_closing_leaves_it_up_to_date_and_others_go_on() {
+async fn closing_leaves_it_up_to_date_and_others_go_on() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -133,9 +133,9 @@ async fn a20_closing_leaves_it_up_to_date_and_others_go_on() {
     assert_eq!(kept(root, "session.").len(), 2, "nothing was set aside");
 }
 
-/// A20, A23, X04: it costs no sync, and a commit's answer does not wait for it; what is added is written, not the whole.
+/// It costs no sync, and a commit's answer does not wait for it; what is added is written, not the whole.
 #[tokio::test]
-async fn a20_a23_x04_keeping_it_costs_no_sync_and_writes_what_is_new() {
+async fn keeping_it_costs_no_sync_and_writes_what_is_new() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -171,9 +171,9 @@ async fn a20_a23_x04_keeping_it_costs_no_sync_and_writes_what_is_new() {
     assert!(read < 100 << 10, "{read} bytes read: the end of the log, five times");
 }
 
-/// A20: where the file cannot be written, a commit tries once; reading goes on, and never tries.
+/// Where the file cannot be written, a commit tries once; reading goes on, and never tries.
 #[tokio::test(start_paused = true)]
-async fn a20_a_file_that_cannot_be_written_is_tried_once_for_each_head() {
+async fn a_file_that_cannot_be_written_is_tried_once_for_each_head() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -204,10 +204,10 @@ async fn a20_a_file_that_cannot_be_written_is_tried_once_for_each_head() {
     assert!(tried().await > 0, "what is new does");
 }
 
-/// A30, X02: cut anywhere, as by a crash while it is written, it is damage: kept, and made again from the log. The
+/// Cut anywhere, as by a crash while it is written, it is damage: kept, and made again from the log. The
 /// older state, whole, is simply brought up to date.
 #[tokio::test]
-async fn a30_x02_a_file_cut_anywhere_is_made_again() {
+async fn a_file_cut_anywhere_is_made_again() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -259,10 +259,10 @@ async fn a30_x02_a_file_cut_anywhere_is_made_again() {
     assert_eq!(damaged, expected);
 }
 
-/// A20, A28, A30: a person's change is noticed, kept and offered; imported, it is what the session shows; the log keeps
+/// A person's change is noticed, kept and offered; imported, it is what the session shows; the log keeps
 /// what was said before.
 #[tokio::test]
-async fn a20_a28_a30_an_edit_is_kept_and_imported() {
+async fn an_edit_is_kept_and_imported() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -317,9 +317,9 @@ async fn a20_a28_a30_an_edit_is_kept_and_imported() {
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
 }
 
-/// A20, A30: a file that is gone is made anew with every message, also where few messages hold more than is read at a time.
+/// A file that is gone is made anew with every message, also where few messages hold more than is read at a time.
 #[tokio::test]
-async fn a20_a30_a_few_long_messages_are_all_in_it() {
+async fn a_few_long_messages_are_all_in_it() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -342,10 +342,10 @@ async fn a20_a30_a_few_long_messages_are_all_in_it() {
     assert!(texts == expected, "{} messages", texts.len());
 }
 
-/// A20, A30: what is not of the grammar is kept, and never an empty conversation; what is of a newer version is left
+/// What is not of the grammar is kept, and never an empty conversation; what is of a newer version is left
 /// alone.
 #[tokio::test]
-async fn a20_a30_f09_what_cannot_be_read_is_kept() {
+async fn what_cannot_be_read_is_kept() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -370,9 +370,9 @@ async fn a20_a30_f09_what_cannot_be_read_is_kept() {
     assert_eq!(text(root), newer);
 }
 
-/// A20, A30, F09: what the Aptove agent left is never rewritten, is offered, and is imported once.
+/// What the Aptove agent left is never rewritten, is offered, and is imported once.
 #[tokio::test]
-async fn a20_f09_the_older_form_is_imported_once() {
+async fn the_older_form_is_imported_once() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -394,9 +394,9 @@ async fn a20_f09_the_older_form_is_imported_once() {
     assert_eq!(kept(root, "session.imported-"), [legacy.as_bytes().to_vec()]);
 }
 
-/// A20, F05, R13: what was cleared is not shown; what was purged is gone from the file, and from what was kept of it.
+/// What was cleared is not shown; what was purged is gone from the file, and from what was kept of it.
 #[tokio::test]
-async fn a20_r13_a_cleared_or_purged_session_leaves_nothing_in_it() {
+async fn a_cleared_or_purged_session_leaves_nothing_in_it() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -419,9 +419,9 @@ async fn a20_r13_a_cleared_or_purged_session_leaves_nothing_in_it() {
     assert_eq!(kept(root, "session."), [Vec::<u8>::new()], "the lock");
 }
 
-/// A20, R16: of a fork that is a workspace's main session, the ancestors' part is shown too.
+/// Of a fork that is a workspace's main session, the ancestors' part is shown too.
 #[tokio::test]
-async fn a20_r16_a_fork_shows_what_it_shares() {
+async fn a_fork_shows_what_it_shares() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();

@@ -103,9 +103,9 @@ mod tests {
 
     use super::*;
 
-    /// X01: a part that lies beyond the end of its object is no failure of the server.
+    /// A part that lies beyond the end of its object is no failure of the server.
     #[test]
-    fn x01_what_lies_beyond_the_end_is_told() {
+    fn what_lies_beyond_the_end_is_told() {
         assert!(is_beyond(&generic("status code: 416 Range Not Satisfiable")));
         assert!(is_beyond(&generic("<Code>InvalidRange</Code>")));
         assert!(!is_beyond(&generic("status code: 503 Service Unavailable")));
@@ -115,9 +115,9 @@ mod tests {
         E::Generic { store: "S3", source: text.into() }
     }
 
-    /// X01: a bucket that is not there is no absent object, and what will not get better is not tried again.
+    /// A bucket that is not there is no absent object, and what will not get better is not tried again.
     #[test]
-    fn x01_each_failure_is_what_it_is() {
+    fn each_failure_is_what_it_is() {
         let absent = |text: &str| E::NotFound { path: "a".into(), source: text.into() };
         let exists = |source| E::AlreadyExists { path: "a".into(), source };
         let refused = E::Precondition { path: "a".into(), source: "412".into() };

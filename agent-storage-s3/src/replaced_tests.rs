@@ -44,9 +44,9 @@ fn readable(name: &str, key: &str, bytes: Bytes) -> Result<String> {
     })
 }
 
-/// N16: the bytes of format 1. What was written once is read for ever, so that these files are never changed.
+/// The bytes of format 1. What was written once is read for ever, so that these files are never changed.
 #[test]
-fn n16_golden_replaced_objects() {
+fn golden_replaced_objects() {
     for (name, key, bytes) in objects() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("1").join(name);
         if std::env::var_os("WRITE_GOLDEN").is_some() {
@@ -58,9 +58,9 @@ fn n16_golden_replaced_objects() {
     }
 }
 
-/// X05, A04, A16: no flipped byte, and no cut, shows another content; each is `Corrupt`.
+/// No flipped byte, and no cut, shows another content; each is `Corrupt`.
 #[test]
-fn x05_a04_a16_no_damage_shows_another_content() {
+fn no_damage_shows_another_content() {
     for (name, key, bytes) in objects() {
         let damaged = (0..bytes.len()).map(|at| {
             let mut bad = bytes.to_vec();

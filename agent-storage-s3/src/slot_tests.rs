@@ -82,9 +82,9 @@ impl Log {
     }
 }
 
-/// N16: the bytes of format 1. What was written once is read for ever, so that these files are never changed.
+/// The bytes of format 1. What was written once is read for ever, so that these files are never changed.
 #[test]
-fn n16_golden_objects() {
+fn golden_objects() {
     let mut log = Log::new(1);
     let run = log.effects.new_run_id();
     let begin = log
@@ -124,10 +124,10 @@ fn golden(name: &str, bytes: &Bytes) {
     assert_eq!(String::from_utf8_lossy(bytes), String::from_utf8_lossy(&known), "{name}");
 }
 
-/// O02, X04: whatever the sizes of commits and events are, the windows carry all of the log, each object stays bounded, and
+/// Whatever the sizes of commits and events are, the windows carry all of the log, each object stays bounded, and
 /// no window ends early.
 #[test]
-fn o02_x04_windows_carry_all_of_the_log() {
+fn windows_carry_all_of_the_log() {
     for seed in 0..40 {
         let mut log = Log::new(seed);
         let sizes = [0, 10, 300, 5_000, 7_900, 8_100, 9_000, 40_000];
@@ -148,9 +148,9 @@ fn o02_x04_windows_carry_all_of_the_log() {
     }
 }
 
-/// X05, A30: no flipped byte of an object shows another text: it is found, in the header, the record or the event.
+/// No flipped byte of an object shows another text: it is found, in the header, the record or the event.
 #[test]
-fn a30_x05_no_flipped_byte_of_an_object_shows_another_text() {
+fn no_flipped_byte_of_an_object_shows_another_text() {
     let mut log = Log::new(3);
     log.say([5, 6]);
     let slot = log.head.as_ref().unwrap().head.slot;
@@ -189,9 +189,9 @@ fn slots_list_the_newest_first() {
     assert_eq!(Slot::parse("x"), None);
 }
 
-/// F09: an object of a newer format is refused by name, whatever else its header says.
+/// An object of a newer format is refused by name, whatever else its header says.
 #[test]
-fn f09_newer_formats_are_refused_by_name() {
+fn newer_formats_are_refused_by_name() {
     let id = Log::new(1).id;
     let mut bytes = Vec::new();
     push(&mut bytes, Tag::Head, r#"{"format":2,"kind":"something"}"#);
@@ -200,9 +200,9 @@ fn f09_newer_formats_are_refused_by_name() {
     assert!(error.to_string().contains("format 2"), "{error}");
 }
 
-/// X05: a header that leads round in a circle, or to numbers beyond what is counted, is damage.
+/// A header that leads round in a circle, or to numbers beyond what is counted, is damage.
 #[test]
-fn x05_headers_that_contradict_themselves_are_refused() {
+fn headers_that_contradict_themselves_are_refused() {
     let mut log = Log::new(4);
     log.say([1, 2]);
     let head = log.head.as_ref().unwrap();

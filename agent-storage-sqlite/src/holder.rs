@@ -117,9 +117,9 @@ fn sweep(database: &Path) {
 mod tests {
     use super::*;
 
-    /// O12: a holder lives for as long as it is there, and what the dead leave behind is removed.
+    /// A holder lives for as long as it is there, and what the dead leave behind is removed.
     #[test]
-    fn o12_a_free_lock_is_proof_of_death() {
+    fn a_free_lock_is_proof_of_death() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("agent.db");
         let mut holder = Holder::new(database.clone(), Effects::default());

@@ -34,9 +34,9 @@ fn assert_walks(sql: &str, plan: &[String]) {
     );
 }
 
-/// X04: a statement is prepared once, and not anew for the next values.
+/// A statement is prepared once, and not anew for the next values.
 #[test]
-fn x04_other_values_prepare_nothing_anew() {
+fn other_values_prepare_nothing_anew() {
     let folder = tempfile::tempdir().unwrap();
     let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
     let prepared_anew = |sql: &str| {
@@ -64,10 +64,10 @@ fn x04_other_values_prepare_nothing_anew() {
     }
 }
 
-/// R15, R20, N15, X04: lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
+/// Lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
 /// reads of a log walk an index in order: no plan holds a scan or a sort.
 #[test]
-fn r20_n15_x04_every_list_walks_an_index() {
+fn every_list_walks_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
     let id: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();

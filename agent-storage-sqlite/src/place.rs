@@ -359,10 +359,10 @@ mod tests {
         }
     }
 
-    /// O02, X02: a folder that was made for a new file, by whomever, is there after the loss of power, and all above it;
+    /// A folder that was made for a new file, by whomever, is there after the loss of power, and all above it;
     /// where any of it fails that is said, and the next attempt makes up for it.
     #[test]
-    fn o02_x02_the_folders_of_a_new_file_outlive_the_power() {
+    fn the_folders_of_a_new_file_outlive_the_power() {
         let wanted = Path::new("var/lib/agent");
         for hurried in [false, true] {
             for calls in 0.. {

@@ -191,7 +191,7 @@ async fn a_purged_session_does_not_come_back() {
     assert!(verified(&store).await.is_sound());
 }
 
-/// R13: a fork whose row somebody deleted is found by no list, and a purge takes nothing of what it may read.
+/// A fork whose row somebody deleted is found by no list, and a purge takes nothing of what it may read.
 #[tokio::test]
 async fn a_purge_waits_for_forks_without_a_row() {
     let Stocked { site, first, .. } = Stocked::new().await;

@@ -23,9 +23,9 @@ async fn refusal(path: &std::path::Path) -> ErrorKind {
     error.kind().clone()
 }
 
-/// X01, X05: what is no file of this library is refused by a typed error that names it, and not touched.
+/// What is no file of this library is refused by a typed error that names it, and not touched.
 #[tokio::test]
-async fn x01_what_is_not_ours_is_refused_and_left_alone() {
+async fn what_is_not_ours_is_refused_and_left_alone() {
     let site = Site::new();
     let path = site.path();
     let text = b"not a database, but somebody's notes; long enough for a header of SQLite, which has 100 bytes, and more";
@@ -78,9 +78,9 @@ async fn a_refused_file_keeps_its_log() {
     }
 }
 
-/// X05: options are read from an address; what is none is refused, and the known ones are named.
+/// Options are read from an address; what is none is refused, and the known ones are named.
 #[tokio::test]
-async fn x05_addresses_are_checked() {
+async fn addresses_are_checked() {
     for bad in [
         "agent.db",
         "sqlite:",
@@ -134,10 +134,10 @@ async fn files_are_for_their_owner_only() {
     assert_eq!(seen, ["agent.db", "agent.db-shm", "agent.db-wal", "copy.db"]);
 }
 
-/// X01: a flipped byte of an event is `Corrupt` and names it; an event that is gone is missing, not absent; the rest is
+/// A flipped byte of an event is `Corrupt` and names it; an event that is gone is missing, not absent; the rest is
 /// read, in either direction.
 #[tokio::test]
-async fn x01_a_flipped_byte_is_an_error_and_not_an_answer() {
+async fn a_flipped_byte_is_an_error_and_not_an_answer() {
     let site = Site::new();
     let store = site.open().await;
     let mut session = site.session(&store).await;
@@ -168,9 +168,9 @@ async fn x01_a_flipped_byte_is_an_error_and_not_an_answer() {
     assert_eq!(store.load(session.id).await.unwrap(), session, "the record is not the log");
 }
 
-/// X08: a record, a summary, a label that is damaged or gone is made anew from the log, to the same answers.
+/// A record, a summary, a label that is damaged or gone is made anew from the log, to the same answers.
 #[tokio::test]
-async fn x08_derived_rows_are_made_anew_from_the_log() {
+async fn derived_rows_are_made_anew_from_the_log() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -219,9 +219,9 @@ async fn x08_derived_rows_are_made_anew_from_the_log() {
     assert_eq!(store.list(query()).await.unwrap(), list);
 }
 
-/// F26: copies taken while writes go on open, are whole, and hold everything that was acknowledged before they began.
+/// Copies taken while writes go on open, are whole, and hold everything that was acknowledged before they began.
 #[tokio::test(flavor = "multi_thread")]
-async fn f26_a_backup_during_writes_is_a_moment() {
+async fn a_backup_during_writes_is_a_moment() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -256,9 +256,9 @@ async fn f26_a_backup_during_writes_is_a_moment() {
     writer.await.unwrap();
 }
 
-/// R13: after a purge the words are in no file of the store; the tombstone is there, also when it has to be found anew.
+/// After a purge the words are in no file of the store; the tombstone is there, also when it has to be found anew.
 #[tokio::test]
-async fn r13_a_purge_removes_every_byte() {
+async fn a_purge_removes_every_byte() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -285,7 +285,7 @@ async fn r13_a_purge_removes_every_byte() {
     assert!(store.read(session.id, ReadEvents::default()).await.unwrap().events.is_empty());
 }
 
-/// R13: nor is a word of what was said of the session, of what was said of it before, or of who made it: not in a column
+/// Nor is a word of what was said of the session, of what was said of it before, or of who made it: not in a column
 /// either, nor on a page that became free.
 #[tokio::test]
 async fn purge_leaves_no_word_of_the_record() {
@@ -326,10 +326,10 @@ async fn purge_leaves_no_word_of_the_record() {
     site.assert_is_whole();
 }
 
-/// O10, O14: sessions with inputs that wait, wakes that are due and retries whose time has come are found across
+/// Sessions with inputs that wait, wakes that are due and retries whose time has come are found across
 /// sessions in the order in which they are due; no others.
 #[tokio::test]
-async fn o10_o14_what_is_due_is_found_in_order() {
+async fn what_is_due_is_found_in_order() {
     let site = Site::new();
     let store = site.open().await;
     let at = |minutes: i64| Timestamp::from_micros(1_771_151_400_000_000).plus_micros(minutes * 60_000_000);
@@ -374,9 +374,9 @@ fn column(conn: &Connection, sql: &str, column: usize, values: impl Params) -> V
     found.collect::<rusqlite::Result<_>>().unwrap()
 }
 
-/// N15: the views show sessions, messages and runs; those of one session are found without a look at another's.
+/// The views show sessions, messages and runs; those of one session are found without a look at another's.
 #[tokio::test]
-async fn n15_people_read_sessions_messages_and_runs() {
+async fn people_read_sessions_messages_and_runs() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -407,7 +407,7 @@ async fn n15_people_read_sessions_messages_and_runs() {
     }
 }
 
-/// X05: a payload that SQLite cannot read spoils no other row of the views.
+/// A payload that SQLite cannot read spoils no other row of the views.
 #[tokio::test]
 async fn a_bad_payload_spoils_no_view() {
     let site = Site::new();
@@ -426,9 +426,9 @@ async fn a_bad_payload_spoils_no_view() {
     }
 }
 
-/// X03: waiting ends soon after another process's commit too, which nobody tells of.
+/// Waiting ends soon after another process's commit too, which nobody tells of.
 #[tokio::test]
-async fn x03_waiting_ends_with_a_commit_through_another_handle() {
+async fn waiting_ends_with_a_commit_through_another_handle() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;

@@ -137,10 +137,10 @@ async fn look(storage: &Storage) -> Seen {
     }
 }
 
-/// A41, F17: files to SQLite to files, by sending the same sealed commits again: sessions, events, workspaces and
+/// Files to SQLite to files, by sending the same sealed commits again: sessions, events, workspaces and
 /// bindings are equal, to those in memory too.
 #[tokio::test]
-async fn a41_f17_files_to_sqlite_to_files_are_equal() {
+async fn files_to_sqlite_to_files_are_equal() {
     let site = Site::new();
     let folders = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first: Storage = FsStore::open(folders.0.path()).await.unwrap().into();
@@ -156,9 +156,9 @@ async fn a41_f17_files_to_sqlite_to_files_are_equal() {
     }
 }
 
-/// A33: workspaces in files, bindings in memory and sessions in SQLite behave like one store.
+/// Workspaces in files, bindings in memory and sessions in SQLite behave like one store.
 #[tokio::test]
-async fn a33_a_mixed_store_behaves_like_one() {
+async fn a_mixed_store_behaves_like_one() {
     let site = Site::new();
     let folder = tempfile::tempdir().unwrap();
     let files: Storage = FsStore::open(folder.path()).await.unwrap().into();
@@ -172,9 +172,9 @@ async fn a33_a_mixed_store_behaves_like_one() {
     assert_eq!(look(&mixed).await, look(&single).await);
 }
 
-/// F02, R01: what two tenants name alike is kept apart, also where names could run into each other.
+/// What two tenants name alike is kept apart, also where names could run into each other.
 #[tokio::test]
-async fn f02_two_tenants_never_share_a_key() {
+async fn two_tenants_never_share_a_key() {
     let site = Site::new();
     let store = site.open().await;
     let tenants = ["a", "a-b", "a_b"].map(|name| store.tenant(&name.parse().unwrap()));

@@ -114,10 +114,10 @@ async fn write(store: &SqliteStore, effects: &Effects, count: u64) {
     }
 }
 
-/// X03, X02: two processes with 32 tasks each write to one file: no caller sees a refusal, what was acknowledged is
+/// Two processes with 32 tasks each write to one file: no caller sees a refusal, what was acknowledged is
 /// stored, the file is whole. `AGENT_SQLITE_SOAK_SECONDS` makes it longer.
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_two_processes_with_32_tasks_each_lose_nothing() {
+async fn two_processes_with_32_tasks_each_lose_nothing() {
     let site = Site::new();
     let path = site.path().to_str().unwrap().to_owned();
     let orders = [("WORKER_PATH", path), ("WORKER_ORDER", "write 25".to_owned())];
@@ -152,9 +152,9 @@ async fn x03_two_processes_with_32_tasks_each_lose_nothing() {
     site.assert_is_whole();
 }
 
-/// X02, O02: after each of 50 kills every acknowledged commit is there, and at most one more.
+/// After each of 50 kills every acknowledged commit is there, and at most one more.
 #[tokio::test(flavor = "multi_thread")]
-async fn x02_fifty_kills_lose_nothing_that_was_acknowledged() {
+async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     let site = Site::new();
     let session = site.session(&site.open().await).await;
     let path = site.path().to_str().unwrap().to_owned();
@@ -181,11 +181,11 @@ async fn x02_fifty_kills_lose_nothing_that_was_acknowledged() {
     println!("proof: 50 kills of a writer to SQLite");
 }
 
-/// X06: where the system fails in COMMIT itself, nobody knows whether the commit is in the file: it says so. What was
+/// Where the system fails in COMMIT itself, nobody knows whether the commit is in the file: it says so. What was
 /// acknowledged is there, the commit in doubt is there whole or not at all, and the file is sound.
 #[cfg(unix)]
 #[tokio::test]
-async fn x06_a_commit_that_fails_in_the_system_is_unknown() {
+async fn a_commit_that_fails_in_the_system_is_unknown() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -236,9 +236,9 @@ async fn a_limit_of_file_sizes_is_a_full_disk() {
     site.assert_is_whole();
 }
 
-/// O12: a holder that was killed is proven dead at once, one that lives is not; an epoch that is over proves nothing.
+/// A holder that was killed is proven dead at once, one that lives is not; an epoch that is over proves nothing.
 #[tokio::test]
-async fn o12_a_killed_holder_is_proven_dead() {
+async fn a_killed_holder_is_proven_dead() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -271,9 +271,9 @@ async fn o12_a_killed_holder_is_proven_dead() {
     }
 }
 
-/// X03: eight processes open a file that is not there yet; one makes its tables, all work on it.
+/// Eight processes open a file that is not there yet; one makes its tables, all work on it.
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_eight_openers_of_a_new_file_agree() {
+async fn eight_openers_of_a_new_file_agree() {
     for _ in 0..3 {
         let site = Site::new();
         let path = site.path().to_str().unwrap().to_owned();

@@ -32,7 +32,7 @@ async fn damaged(site: &Site, store: &SqliteStore) -> Session {
     now
 }
 
-/// A30, X03: every handle sees the deletion, one that wrote to the session before, too; its events stay until it is purged.
+/// Every handle sees the deletion, one that wrote to the session before, too; its events stay until it is purged.
 #[tokio::test]
 async fn every_handle_sees_the_deletion() {
     let site = Site::new();
@@ -58,7 +58,7 @@ async fn every_handle_sees_the_deletion() {
     site.assert_is_whole();
 }
 
-/// A30: what can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
+/// What can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
 #[tokio::test]
 async fn only_damage_is_deleted_as_damage() {
     let site = Site::new();
@@ -72,7 +72,7 @@ async fn only_damage_is_deleted_as_damage() {
     assert_eq!(SessionStore::load(&store, now.id).await.unwrap(), now);
 }
 
-/// A30: a session of whose tombstone and record nothing can be read, with a log or without, is deleted, too.
+/// A session of whose tombstone and record nothing can be read, with a log or without, is deleted, too.
 #[tokio::test]
 async fn a_damaged_tombstone_is_replaced() {
     for sql in [
@@ -99,7 +99,7 @@ async fn a_damaged_tombstone_is_replaced() {
     }
 }
 
-/// A30, R17: a living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
+/// A living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
 #[tokio::test]
 async fn a_fork_keeps_what_it_reads_of_it() {
     let site = Site::new();
@@ -123,7 +123,7 @@ async fn a_fork_keeps_what_it_reads_of_it() {
     assert_eq!(history.events.len() as u64, fork.head.get(), "{history:?}");
 }
 
-/// F01: a rebuild names what it leaves out: of its own tenant, and of all tenants if it is asked for all.
+/// A rebuild names what it leaves out: of its own tenant, and of all tenants if it is asked for all.
 #[tokio::test]
 async fn a_rebuild_is_of_one_tenant_or_of_all() {
     let site = Site::new();
@@ -144,7 +144,7 @@ async fn a_rebuild_is_of_one_tenant_or_of_all() {
     assert_eq!(all.damaged[0].object, format!("tenant bob, session {}", now.id));
 }
 
-/// X06: a store that is not to be made is opened where one is, and nothing is made elsewhere.
+/// A store that is not to be made is opened where one is, and nothing is made elsewhere.
 #[tokio::test]
 async fn a_store_that_is_not_there_is_not_made() {
     let site = Site::new();

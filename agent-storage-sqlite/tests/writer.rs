@@ -178,10 +178,10 @@ async fn what_waits_is_finished_after_the_last_handle_is_gone() {
     assert_eq!(tokio::time::timeout(PATIENCE, stored).await.expect("all are stored").unwrap(), last);
 }
 
-/// X03: a lock that another process does not give up is `Unavailable` after the stated time, worth a retry, and not
+/// A lock that another process does not give up is `Unavailable` after the stated time, worth a retry, and not
 /// SQLite's words.
 #[tokio::test]
-async fn x03_a_lock_that_stays_is_unavailable_in_the_end() {
+async fn a_lock_that_stays_is_unavailable_in_the_end() {
     let site = Site::new();
     let store = site.config().with_busy_timeout(Duration::from_millis(50)).open().await.unwrap();
     let session = site.session(&store).await;
@@ -218,9 +218,9 @@ async fn a_long_reader_blocks_no_writer_and_the_log_stays_bounded() {
     assert_eq!(store.read(session.id, ReadEvents::last(3)).await.unwrap().events.len(), 3);
 }
 
-/// O12: signs of life are seen by another handle, also where the holder commits nothing.
+/// Signs of life are seen by another handle, also where the holder commits nothing.
 #[tokio::test]
-async fn o12_beats_are_seen_by_another_handle() {
+async fn beats_are_seen_by_another_handle() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
@@ -237,10 +237,10 @@ async fn o12_beats_are_seen_by_another_handle() {
     assert_eq!(there.pulse(session.id, epoch).await.unwrap(), after, "a beat of no lease");
 }
 
-/// X03, R13: what a writer remembers of a session counts only while nobody else has written to it: commits through
+/// What a writer remembers of a session counts only while nobody else has written to it: commits through
 /// another handle, its deletion and purge are seen by the very next commit.
 #[tokio::test]
-async fn x03_what_is_kept_is_not_trusted_after_another_handle_wrote() {
+async fn what_is_kept_is_not_trusted_after_another_handle_wrote() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
@@ -290,10 +290,10 @@ async fn is_elsewhere<F: Future>(call: impl Fn() -> F) -> bool {
     false
 }
 
-/// A34: on the caller's thread only that is read which is small and was in use a moment ago; whatever else may take its
+/// On the caller's thread only that is read which is small and was in use a moment ago; whatever else may take its
 /// time is done by other threads, and blocks no executor.
 #[tokio::test]
-async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
+async fn the_callers_thread_only_reads_little_that_is_in_memory() {
     let site = Site::new();
     let store = site.open().await;
     let (mut many, mut large) = (site.session(&store).await, site.session(&store).await);
@@ -326,9 +326,9 @@ async fn a34_the_callers_thread_only_reads_little_that_is_in_memory() {
     assert!(is_elsewhere(|| store.beat(many.id, many.epoch)).await, "a write");
 }
 
-/// X03: that somebody else writes at the same moment is waited for, and is nobody's error.
+/// That somebody else writes at the same moment is waited for, and is nobody's error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn x03_no_write_is_refused_because_another_is_at_work() {
+async fn no_write_is_refused_because_another_is_at_work() {
     let site = Site::new();
     let mut tasks = Vec::new();
     for _ in 0..8 {

@@ -75,9 +75,9 @@ fn transcript() -> impl Strategy<Value = Transcript> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// A21, X05: any text comes back byte for byte, from the same speaker, also text that imitates structure.
+    /// Any text comes back byte for byte, from the same speaker, also text that imitates structure.
     #[test]
-    fn a21_x05_every_transcript_comes_back_byte_for_byte(transcript in transcript()) {
+    fn every_transcript_comes_back_byte_for_byte(transcript in transcript()) {
         let text = sealed(&transcript);
         let awkward = |c: char| c.is_control() && c != '\n' && c != '\t';
         prop_assert!(!text.contains(awkward), "nothing that a terminal obeys stands in it");
@@ -88,18 +88,18 @@ proptest! {
         prop_assert_eq!((edited.transcript, edited.form), (transcript, TranscriptForm::Edited));
     }
 
-    /// A20: an editor that writes CRLF, a byte order mark, or no last line break, changes nothing of what is said.
+    /// An editor that writes CRLF, a byte order mark, or no last line break, changes nothing of what is said.
     #[test]
-    fn a20_what_editors_do_to_a_file_changes_no_text(transcript in transcript()) {
+    fn what_editors_do_to_a_file_changes_no_text(transcript in transcript()) {
         let text = sealed(&transcript);
         for edited in [text.replace('\n', "\r\n"), format!("\u{feff}{text}"), text[..text.len() - 1].to_owned()] {
             prop_assert_eq!(&Transcript::parse(&edited).unwrap().transcript, &transcript);
         }
     }
 
-    /// A30: no change of a byte, and no cut, goes unnoticed.
+    /// No change of a byte, and no cut, goes unnoticed.
     #[test]
-    fn a30_no_changed_byte_is_taken_for_what_was_rendered(
+    fn no_changed_byte_is_taken_for_what_was_rendered(
         transcript in transcript(), at in any::<prop::sample::Index>(), to in any::<u8>(),
     ) {
         let text = sealed(&transcript);
@@ -114,9 +114,9 @@ proptest! {
         }
     }
 
-    /// X05: whatever stands in a file, reading it ends with an answer.
+    /// Whatever stands in a file, reading it ends with an answer.
     #[test]
-    fn x05_any_text_is_read_or_refused(lines in prop::collection::vec(line(), 0..12), any in any::<String>()) {
+    fn any_text_is_read_or_refused(lines in prop::collection::vec(line(), 0..12), any in any::<String>()) {
         let _ = Transcript::parse(&any);
         let text = lines.join("\n");
         let _ = Transcript::parse(&text);
@@ -128,9 +128,9 @@ proptest! {
         }
     }
 
-    /// A20: what is added piece by piece is what is written at once.
+    /// What is added piece by piece is what is written at once.
     #[test]
-    fn a20_a_writer_goes_on_where_another_ended(transcript in transcript(), at in 0usize..5) {
+    fn a_writer_goes_on_where_another_ended(transcript in transcript(), at in 0usize..5) {
         let at = at.min(transcript.messages.len());
         let mut writer = TranscriptWriter::start(&transcript.frontmatter);
         transcript.messages[..at].iter().for_each(|message| writer.message(message));
@@ -143,9 +143,9 @@ proptest! {
     }
 }
 
-/// A20, A21: the very bytes, so that they stay.
+/// The very bytes, so that they stay.
 #[test]
-fn a20_a21_this_is_how_it_looks() {
+fn this_is_how_it_looks() {
     let transcript = said(&[
         (Speaker::System, "Be brief."),
         (Speaker::User, "What is\n## User\nand \\## User?\n---\n"),
@@ -165,9 +165,9 @@ fn a20_a21_this_is_how_it_looks() {
     assert_eq!(Transcript::parse(text).unwrap().transcript, transcript);
 }
 
-/// A20: what a person adds at the end, and behind the mark, is read; what belongs to nobody is refused with its line.
+/// What a person adds at the end, and behind the mark, is read; what belongs to nobody is refused with its line.
 #[test]
-fn a20_a_hand_edit_inside_the_grammar_is_read() {
+fn a_hand_edit_inside_the_grammar_is_read() {
     let text = sealed(&said(&[(Speaker::User, "hello"), (Speaker::Assistant, "hi")]));
     let edited = format!("{}\n## User  \nand now?\n## Assistant\n\n\nwell", text.replace("hello", "Hello!"));
     let parsed = Transcript::parse(&edited).unwrap();
@@ -196,9 +196,9 @@ fn a20_a_hand_edit_inside_the_grammar_is_read() {
     }
 }
 
-/// F09: the older form is read as such; a newer one is refused by its number.
+/// The older form is read as such; a newer one is refused by its number.
 #[test]
-fn f09_the_older_form_is_read_and_a_newer_one_refused() {
+fn the_older_form_is_read_and_a_newer_one_refused() {
     let text = concat!(
         "---\nprovider: claude\nmodel: claude-sonnet-4-20250514\ncreated_at: 2026-02-15T10:30:00Z\n---\n\n",
         "## User\n\nWhat files are in the current directory?\n\n",
@@ -231,9 +231,9 @@ fn f09_the_older_form_is_read_and_a_newer_one_refused() {
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "there never was such a format");
 }
 
-/// A20: what stands in it, and what becomes of it in a log.
+/// What stands in it, and what becomes of it in a log.
 #[test]
-fn a20_what_was_said_stands_in_it_and_nothing_else() {
+fn what_was_said_stands_in_it_and_nothing_else() {
     for speaker in [Speaker::User, Speaker::Assistant, Speaker::System] {
         let message = TranscriptMessage::new(speaker, "text");
         let event = message.to_event();

@@ -2,7 +2,6 @@
 //!
 //! This crate is not published, and so may reach out of its folder (`README.md` lies above it).
 
-pub mod features;
 pub mod machine;
 pub mod schemas;
 
@@ -21,3 +20,8 @@ pub mod guarantees {}
 /// `docs/formats.md`.
 #[doc = include_str!("../formats.md")]
 pub mod formats {}
+
+/// The root of the project.
+pub fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}

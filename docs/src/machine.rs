@@ -104,10 +104,10 @@ fn ends(target: Target, from: SessionState) -> Vec<SessionState> {
 mod tests {
     use super::*;
 
-    /// R04: what the page says is what the code decides by.
+    /// What the page says is what the code decides by.
     #[test]
-    fn r04_the_page_is_drawn_from_the_table() {
-        let stored = std::fs::read_to_string(crate::features::root().join("docs/state-machine.md")).unwrap();
+    fn the_page_is_drawn_from_the_table() {
+        let stored = std::fs::read_to_string(crate::root().join("docs/state-machine.md")).unwrap();
         assert_eq!(stored, page(), "run `cargo run -p docs --bin state-machine`");
     }
 }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use docs::features::root;
+use docs::root;
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -50,27 +50,5 @@ fn every_link_between_the_pages_leads_somewhere() {
                 assert!(to.exists(), "{} links to {link}, which is not there", page.display());
             }
         }
-    }
-}
-
-/// Names of tests: a row's id, then words.
-fn test_names(text: &str) -> impl Iterator<Item = &str> {
-    let is_row = |name: &&str| {
-        let bytes = name.as_bytes();
-        bytes.len() > 4
-            && b"arfonx".contains(&bytes[0])
-            && bytes[1..3].iter().all(u8::is_ascii_digit)
-            && bytes[3] == b'_'
-    };
-    text.split('`').skip(1).step_by(2).filter(is_row)
-}
-
-#[test]
-fn every_test_that_the_guarantees_name_is_there() {
-    let named: Vec<_> =
-        docs::features::tests().unwrap().into_values().flatten().map(|test| test.name).collect();
-    let page = read("docs/guarantees.md");
-    for name in test_names(&page) {
-        assert!(named.iter().any(|test| test == name), "docs/guarantees.md names {name}, which is no test");
     }
 }

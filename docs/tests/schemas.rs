@@ -11,13 +11,13 @@ use agent_core::model::{Actor, Patch, Title};
 use agent_core::session::{NewSession, Session};
 use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
 use agent_runtime::state_payload::StatePayload;
-use docs::features::root;
+use docs::root;
 use docs::schemas::{files, session, state};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
 #[test]
-fn f07_the_schemas_are_current() {
+fn the_schemas_are_current() {
     for (name, text) in files() {
         let stored = fs::read_to_string(root().join("docs/schemas").join(name)).unwrap_or_default();
         assert_eq!(stored, text, "run `cargo run -p docs --bin schemas`");
@@ -54,9 +54,9 @@ fn assert_refused(schema: &Validator, document: &Value, changes: &[(&str, Value)
     }
 }
 
-/// F07: what is exported fits the schema, and what is no such document does not.
+/// What is exported fits the schema, and what is no such document does not.
 #[tokio::test]
-async fn f07_an_exported_session_fits_its_schema() {
+async fn an_exported_session_fits_its_schema() {
     let (schema, store) = (jsonschema::validator_for(&session()).unwrap(), MemoryStore::new());
     for (n, session) in family(&store).await.iter().enumerate() {
         let text = Manifest::export(&store, session.id).await.unwrap().to_json();
@@ -83,9 +83,9 @@ async fn f07_an_exported_session_fits_its_schema() {
     }
 }
 
-/// F04, F05: so it is with the state of a session, of which any part may be missing.
+/// So it is with the state of a session, of which any part may be missing.
 #[tokio::test]
-async fn f04_f05_f07_the_state_of_a_session_fits_its_schema() {
+async fn the_state_of_a_session_fits_its_schema() {
     let (schema, store) = (jsonschema::validator_for(&state()).unwrap(), MemoryStore::new());
     let effects = Effects::default();
     let session = family(&store).await.remove(0);

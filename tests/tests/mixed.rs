@@ -8,7 +8,7 @@ use agent_storage_conformance::Factory;
 use agent_storage_fs::FsStore;
 use tempfile::TempDir;
 
-/// A33: three crates in the three slots give the same observable behaviour as one; fn clause after fn clause.
+/// Three crates in the three slots give the same observable behaviour as one; fn clause after fn clause.
 struct Mixed;
 
 struct Site {

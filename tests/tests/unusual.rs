@@ -47,7 +47,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// O02, X02: the runtime that a commit runs on is dropped in the middle of it. The store goes on for all others, and what was
+/// The runtime that a commit runs on is dropped in the middle of it. The store goes on for all others, and what was
 /// acknowledged is there once.
 #[test]
 fn a_runtime_dropped_in_mid_commit_harms_nobody() {
@@ -100,7 +100,7 @@ fn a_runtime_dropped_in_mid_commit_harms_nobody() {
     }
 }
 
-/// X03: a program that the host starts while a store is in use inherits no lock and no file of it.
+/// A program that the host starts while a store is in use inherits no lock and no file of it.
 #[tokio::test]
 async fn a_started_program_inherits_nothing() {
     for kind in ["files", "sqlite"] {

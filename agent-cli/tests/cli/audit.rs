@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// R21: the commands note who did what, when, to which workspace and device, the latest first and in pages; what fails is noted with why, what only looks is not.
+/// The commands note who did what, when, to which workspace and device, the latest first and in pages; what fails is noted with why, what only looks is not.
 #[test]
-fn r21_the_audit_from_the_command_line() {
+fn the_audit_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, _) = site.say("hello, xyzzy");

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::site::{NOBODY, Site};
 
-/// A11, A12, R25: the layers are merged, each value tells where it comes from, a set variable beats both files, and no
+/// The layers are merged, each value tells where it comes from, a set variable beats both files, and no
 /// secret is shown.
 #[test]
-fn a11_a12_r25_configuration_from_the_command_line() {
+fn configuration_from_the_command_line() {
     let site = Site::new("files");
     assert_eq!(site.ok(&["config", "show"]), "");
     let (_, workspace) = site.say("hello");
@@ -51,9 +51,9 @@ fn a11_a12_r25_configuration_from_the_command_line() {
     site.fails(&["config"], 2, "show");
 }
 
-/// A11: on a store that is not made of files, the host's file is the one in the user's data folder.
+/// On a store that is not made of files, the host's file is the one in the user's data folder.
 #[test]
-fn a11_a_database_has_the_hosts_file_of_the_user() {
+fn a_database_has_the_hosts_file_of_the_user() {
     let site = Site::new("sqlite");
     let folder = site.path().join(".local/share/agent-sessions");
     fs::create_dir_all(&folder).unwrap();

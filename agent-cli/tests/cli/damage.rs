@@ -31,7 +31,7 @@ fn log(site: &Site, workspace: &str, session: &str) -> PathBuf {
     site.path().join(format!("data/workspaces/{workspace}/sessions/{session}/events.jsonl"))
 }
 
-/// A30, A31: a device whose main session is damaged goes on with a salvaged copy as the main session; the damaged one is
+/// A device whose main session is damaged goes on with a salvaged copy as the main session; the damaged one is
 /// deleted, and stays deleted.
 #[test]
 fn a_damaged_main_session_is_replaced() {
@@ -74,7 +74,7 @@ fn a_damaged_main_session_is_replaced() {
     }
 }
 
-/// A30, A31: what is damaged is deleted with its bytes kept, until it is purged; another session becomes the main one.
+/// What is damaged is deleted with its bytes kept, until it is purged; another session becomes the main one.
 #[test]
 fn another_session_becomes_the_main_one() {
     for kind in KINDS {
@@ -90,7 +90,7 @@ fn another_session_becomes_the_main_one() {
     }
 }
 
-/// A30: the bytes of a damaged session stay after it was deleted, for a person to look at, until it is purged.
+/// The bytes of a damaged session stay after it was deleted, for a person to look at, until it is purged.
 #[test]
 fn damaged_bytes_stay_until_they_are_purged() {
     let site = Site::new("files");
@@ -114,7 +114,7 @@ fn damaged_bytes_stay_until_they_are_purged() {
     other.ok(&["verify"]);
 }
 
-/// A30: `rebuild` says which sessions it left as they are, and fails.
+/// `rebuild` says which sessions it left as they are, and fails.
 #[test]
 fn rebuild_names_what_it_leaves_out() {
     for kind in KINDS {

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// A15, A16, A17: devices are bound, moved, listed and unbound, whatever they are called.
+/// Devices are bound, moved, listed and unbound, whatever they are called.
 #[test]
-fn a15_a16_a17_devices_from_the_command_line() {
+fn devices_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         let new = |name| site.ok(&["workspace", "create", "--name", name]).trim().to_owned();

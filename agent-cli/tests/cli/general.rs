@@ -13,9 +13,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
 
-/// A41: a store is copied, and again; what differs is named, and the exit code says so.
+/// A store is copied, and again; what differs is named, and the exit code says so.
 #[test]
-fn a41_copy_from_the_command_line() {
+fn copy_from_the_command_line() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
     let (main, workspace) = here.say("hello");
     let (from, to) = (here.address(), there.address());
@@ -52,10 +52,10 @@ fn a41_copy_from_the_command_line() {
     assert_eq!(fs::read_to_string(here.path().join("file")).unwrap(), "precious");
 }
 
-/// A41, F08: all tenants of a store go into one file, which is an archive of them, and from there elsewhere; what is refused is
+/// All tenants of a store go into one file, which is an archive of them, and from there elsewhere; what is refused is
 /// named with its tenant.
 #[tokio::test]
-async fn a41_f08_all_tenants_in_one_archive() {
+async fn all_tenants_in_one_archive() {
     let (here, archive, there) = (Site::new("files"), Site::new("sqlite"), Site::new("files"));
     let (effects, names) = (Effects::default(), ["default", "alice", "bob"]);
     let open = async |site: &Site| FsConfig::new(site.path().join("data")).open().await.unwrap();
@@ -111,9 +111,9 @@ fn a_bucket_needs_the_feature() {
     assert!(ran.err.contains("built without S3") && ran.err.contains("--features agent-cli/s3"), "{ran:?}");
 }
 
-/// A30, X01: everything is read, and what is wrong is named.
+/// Everything is read, and what is wrong is named.
 #[test]
-fn a30_x01_verify_names_what_is_wrong() {
+fn verify_names_what_is_wrong() {
     let site = Site::new("files");
     let (main, workspace) = site.say("hello");
     let whole = site.json(&["verify"]);
@@ -129,10 +129,10 @@ fn a30_x01_verify_names_what_is_wrong() {
     site.fails(&["verify"], 5, &main);
 }
 
-/// A30, F01: what can be read of a damaged session is saved in a new one, and the damaged one stays as it is; what is lost is
+/// What can be read of a damaged session is saved in a new one, and the damaged one stays as it is; what is lost is
 /// named. What is derived is made anew.
 #[test]
-fn a30_f01_salvage_and_rebuild_from_the_command_line() {
+fn salvage_and_rebuild_from_the_command_line() {
     let site = Site::new("files");
     let (main, workspace) = site.say("first\nsecond\nthird");
     let folder = site.path().join(format!("data/workspaces/{workspace}/sessions/{main}"));

@@ -32,7 +32,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
     out
 }
 
-/// A30: the session of a device whose folder was moved away is named by `verify` and by the next chat, and nothing is begun
+/// The session of a device whose folder was moved away is named by `verify` and by the next chat, and nothing is begun
 /// anew; put back, the conversation goes on; deleted for good, a new one begins.
 #[test]
 fn a_moved_session_is_named_and_not_begun_anew() {
@@ -64,7 +64,7 @@ fn a_moved_session_is_named_and_not_begun_anew() {
     assert_ne!(new, main);
 }
 
-/// R21: an audit that was moved away is named, and nothing that it should note is done without it.
+/// An audit that was moved away is named, and nothing that it should note is done without it.
 #[test]
 fn a_moved_audit_is_named_and_not_begun_anew() {
     let site = Site::new("files");
@@ -80,7 +80,7 @@ fn a_moved_audit_is_named_and_not_begun_anew() {
     assert_eq!(audit["items"].as_array().map(Vec::len), Some(4), "two that began and ended: {audit}");
 }
 
-/// X05: `verify` changes no byte, name or time of anything, of a sound store and of a damaged one.
+/// `verify` changes no byte, name or time of anything, of a sound store and of a damaged one.
 #[test]
 fn verify_changes_nothing() {
     for kind in KINDS {
@@ -101,7 +101,7 @@ fn verify_changes_nothing() {
     }
 }
 
-/// A30: a log that somebody cuts under a chat is damage by name with the next prompt, not when a lease has run out.
+/// A log that somebody cuts under a chat is damage by name with the next prompt, not when a lease has run out.
 #[tokio::test]
 async fn a_log_cut_under_a_chat_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn a_log_cut_under_a_chat_is_told_at_once() {
     assert_eq!(fs::read(&log).unwrap(), whole[..whole.len() - 10]);
 }
 
-/// X01: what the system says of a file that was named comes with the file and with what to do.
+/// What the system says of a file that was named comes with the file and with what to do.
 #[test]
 fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
     let site = Site::new("files");
@@ -144,7 +144,7 @@ fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
     assert!(refused.err.contains(&json!("exists").to_string()), "{refused:?}");
 }
 
-/// A08, N16: a workspace of which a session was moved away is not collected: the session may be pinned, and come back.
+/// A workspace of which a session was moved away is not collected: the session may be pinned, and come back.
 #[test]
 fn a_session_that_is_missing_keeps_its_workspace() {
     let site = Site::new("files");
@@ -160,7 +160,7 @@ fn a_session_that_is_missing_keeps_its_workspace() {
     assert_eq!((again, there), (main, workspace));
 }
 
-/// R13: a purge that is refused comes behind a deletion that was done; the program says both, and what to do.
+/// A purge that is refused comes behind a deletion that was done; the program says both, and what to do.
 #[test]
 fn a_purge_that_is_refused_tells_of_the_deletion() {
     let site = Site::new("files");

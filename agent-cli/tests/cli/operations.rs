@@ -29,7 +29,7 @@ async fn tenants(site: &Site, names: &[&str]) {
     }
 }
 
-/// R01, A30: a command says how many tenants it did not look at; `--tenant` chooses one, `--all-tenants` takes all.
+/// A command says how many tenants it did not look at; `--tenant` chooses one, `--all-tenants` takes all.
 #[tokio::test]
 async fn no_tenant_is_overlooked() {
     for kind in KINDS {
@@ -79,7 +79,7 @@ async fn no_tenant_is_overlooked() {
     }
 }
 
-/// R01, X01: a tenant with a folder in the place of its bindings, and one with a file in the place of its workspaces, keep no
+/// A tenant with a folder in the place of its bindings, and one with a file in the place of its workspaces, keep no
 /// command from the other tenants.
 #[tokio::test]
 async fn a_bad_tenant_stops_no_command_for_all() {
@@ -136,7 +136,7 @@ async fn a_copy_names_what_it_did_not_look_at() {
     assert_eq!(here.json(&["copy", &from, &to, "--all-tenants"])["other_tenants"], json!(0));
 }
 
-/// X06: what reads a store opens one that is there, or says that there is none; it makes nothing.
+/// What reads a store opens one that is there, or says that there is none; it makes nothing.
 #[test]
 fn a_mistyped_path_is_no_empty_store() {
     for kind in KINDS {
@@ -189,7 +189,7 @@ fn a_mistyped_path_is_no_empty_store() {
     }
 }
 
-/// X06: an exported conversation is readable for its owner only.
+/// An exported conversation is readable for its owner only.
 #[test]
 fn exports_are_for_their_owner_only() {
     let site = Site::new("files");
@@ -199,7 +199,7 @@ fn exports_are_for_their_owner_only() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// A08, A05: what removes much asks on a terminal, and elsewhere wants `--yes`.
+/// What removes much asks on a terminal, and elsewhere wants `--yes`.
 #[test]
 fn much_is_removed_with_yes_only() {
     for kind in KINDS {
@@ -223,7 +223,7 @@ fn much_is_removed_with_yes_only() {
     }
 }
 
-/// R13, R14: sessions are swept by their age, first in a dry run; what is pinned stays until it is unpinned.
+/// Sessions are swept by their age, first in a dry run; what is pinned stays until it is unpinned.
 #[test]
 fn retention_from_the_command_line() {
     for kind in KINDS {
@@ -259,7 +259,7 @@ fn retention_from_the_command_line() {
     }
 }
 
-/// F08: a database is backed up whole while others have it open, with all tenants; for files the remedy is named.
+/// A database is backed up whole while others have it open, with all tenants; for files the remedy is named.
 #[tokio::test]
 async fn backup_from_the_command_line() {
     let site = Site::new("sqlite");

@@ -98,7 +98,7 @@ fn what_looks_works_on_a_read_only_store() {
     }
 }
 
-/// A30, X01: where the index cannot be asked, nobody knows that there was no such session: nothing is begun anew.
+/// Where the index cannot be asked, nobody knows that there was no such session: nothing is begun anew.
 #[test]
 fn an_index_that_cannot_be_read_begins_nothing_anew() {
     let site = Site::new("files");

@@ -12,9 +12,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
 
-/// F14, R15, R20: sessions are listed with filters, totals that respect them, and pages; shown with what was said; deleted.
+/// Sessions are listed with filters, totals that respect them, and pages; shown with what was said; deleted.
 #[test]
-fn f14_r15_sessions_from_the_command_line() {
+fn sessions_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("안녕 \u{1b}[31m");
@@ -52,9 +52,9 @@ fn f14_r15_sessions_from_the_command_line() {
     }
 }
 
-/// F03, F07: a session is exported, imported elsewhere, and the same to the byte; what was there is not overwritten.
+/// A session is exported, imported elsewhere, and the same to the byte; what was there is not overwritten.
 #[test]
-fn f03_f07_export_and_import_from_the_command_line() {
+fn export_and_import_from_the_command_line() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
     let (main, _) = here.say("hello");
     let file = here.path().join("session.json");
@@ -93,7 +93,7 @@ fn f03_f07_export_and_import_from_the_command_line() {
     here.fails(&["session", "export", NOBODY], 3, "does not exist");
 }
 
-/// X05: JSON that a common reader does not take, in a sound session, is shown as it is stored.
+/// JSON that a common reader does not take, in a sound session, is shown as it is stored.
 #[tokio::test]
 async fn odd_json_is_shown_as_it_is() {
     let deep = "[".repeat(90) + &"]".repeat(90);

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// A02, A04, A05, A06: a workspace is created, listed, shown and deleted, for people and for programs.
+/// A workspace is created, listed, shown and deleted, for people and for programs.
 #[test]
-fn a02_a04_a05_a06_workspaces_from_the_command_line() {
+fn workspaces_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         site.fails(&["workspace", "list"], 3, "holds no store");
@@ -50,7 +50,7 @@ fn a02_a04_a05_a06_workspaces_from_the_command_line() {
     }
 }
 
-/// A32: a workspace is not created with a provider that the program does not have; what it has is named.
+/// A workspace is not created with a provider that the program does not have; what it has is named.
 #[test]
 fn workspace_create_knows_its_providers() {
     for kind in KINDS {
@@ -66,9 +66,9 @@ fn workspace_create_knows_its_providers() {
     }
 }
 
-/// A08: what nobody uses is collected, and first said in a dry run; what is in use, and `default`, stays.
+/// What nobody uses is collected, and first said in a dry run; what is in use, and `default`, stays.
 #[test]
-fn a08_gc_from_the_command_line() {
+fn gc_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         site.say("hello");
@@ -86,9 +86,9 @@ fn a08_gc_from_the_command_line() {
     }
 }
 
-/// A13: files are put into the areas of a workspace, listed, given back byte for byte and deleted, each by another process.
+/// Files are put into the areas of a workspace, listed, given back byte for byte and deleted, each by another process.
 #[test]
-fn a13_areas_from_the_command_line() {
+fn areas_from_the_command_line() {
     for kind in KINDS {
         let site = Site::new(kind);
         let home = site.ok(&["workspace", "create", "--name", "home"]);
@@ -114,10 +114,10 @@ fn a13_areas_from_the_command_line() {
     }
 }
 
-/// A13: the folders that a directory of files has beside a workspace's sessions are taken into its areas, as often as one
+/// The folders that a directory of files has beside a workspace's sessions are taken into its areas, as often as one
 /// likes, and stay as they are.
 #[test]
-fn a13_the_folders_of_a_workspace_become_its_areas() {
+fn the_folders_of_a_workspace_become_its_areas() {
     for kind in KINDS {
         let site = Site::new(kind);
         let home = site.ok(&["workspace", "create", "--name", "home"]);

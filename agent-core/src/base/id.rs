@@ -296,9 +296,9 @@ counter! {
 mod tests {
     use super::*;
 
-    /// A01, X05: an id is checked when it is parsed, so that none can leave the root or alias another.
+    /// An id is checked when it is parsed, so that none can leave the root or alias another.
     #[test]
-    fn a01_x05_hostile_ids_are_refused() {
+    fn hostile_ids_are_refused() {
         let long = "x".repeat(10_000);
         for text in [
             "",
@@ -325,9 +325,9 @@ mod tests {
         }
     }
 
-    /// A01: the default workspace has one spelling in, one out.
+    /// The default workspace has one spelling in, one out.
     #[test]
-    fn a01_default_workspace_is_the_nil_uuid() {
+    fn default_workspace_is_the_nil_uuid() {
         assert_eq!("default".parse::<WorkspaceId>().unwrap(), WorkspaceId::DEFAULT);
         assert_eq!(
             "00000000-0000-0000-0000-000000000000".parse::<WorkspaceId>().unwrap(),
@@ -357,9 +357,9 @@ mod tests {
         }
     }
 
-    /// O04: event ids follow from the commit, so that a retry makes the same events.
+    /// Event ids follow from the commit, so that a retry makes the same events.
     #[test]
-    fn o04_event_ids_are_derived() {
+    fn event_ids_are_derived() {
         let commit: CommitId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
         assert_eq!(EventId::derive(commit, 0), EventId::derive(commit, 0));
         assert_ne!(EventId::derive(commit, 0), EventId::derive(commit, 1));
@@ -367,9 +367,9 @@ mod tests {
         assert_eq!(EventId::derive(commit, 1).to_string(), "018f4e9a-7a2b-8c3d-8e4f-ffff00000000");
     }
 
-    /// R25, X05: what is shown of a text from outside is bounded, and says that it was cut.
+    /// What is shown of a text from outside is bounded, and says that it was cut.
     #[test]
-    fn x05_what_is_quoted_is_bounded() {
+    fn what_is_quoted_is_bounded() {
         assert_eq!(quoted("a\nb"), "\"a\\nb\"");
         assert_eq!(quoted(&"é".repeat(60)), format!("\"{}\"", "é".repeat(60)));
         assert_eq!(quoted(&"é".repeat(61)), format!("\"{}…\"", "é".repeat(60)));

@@ -411,9 +411,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// N16, X05: what is compacted keeps every byte that means something.
+    /// What is compacted keeps every byte that means something.
     #[test]
-    fn n16_numbers_escapes_and_order_survive() {
+    fn numbers_escapes_and_order_survive() {
         let text = "{ \"b\" : 1e400,\n\"a\": [ 12345678901234567890123 , -0.0, \"x \\\" \\\\ \\u0000 \\ud83d\\ude00\" ] , \"b\":2 }";
         let json = RawJson::parse(text).unwrap();
         assert_eq!(
@@ -426,16 +426,16 @@ mod tests {
         }
     }
 
-    /// X05: depth is no way to bring the process down.
+    /// Depth is no way to bring the process down.
     #[test]
-    fn x05_deep_nesting_is_accepted_or_refused_but_never_a_crash() {
+    fn deep_nesting_is_accepted_or_refused_but_never_a_crash() {
         let deep = "[".repeat(200_000) + &"]".repeat(200_000);
         let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
     }
 
-    /// N16: what was stored with white space is compacted when it is read, and what is compact stays as it is.
+    /// What was stored with white space is compacted when it is read, and what is compact stays as it is.
     #[test]
-    fn n16_white_space_outside_strings_goes_and_nothing_else() {
+    fn white_space_outside_strings_goes_and_nothing_else() {
         for (text, compact) in [
             ("1", "1"),
             (" 1", "1"),
@@ -458,9 +458,9 @@ mod tests {
         }
     }
 
-    /// R25: what is wrong with a text is told by its place, without a word of it; how large fields are, as they are stored.
+    /// What is wrong with a text is told by its place, without a word of it; how large fields are, as they are stored.
     #[test]
-    fn r25_a_fault_tells_where_and_not_what() {
+    fn a_fault_tells_where_and_not_what() {
         let error = RawJson::parse("{\"secret\":\n sesame}").unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "invalid JSON at byte 2 of line 2");
@@ -475,9 +475,9 @@ mod tests {
     }
 
     proptest! {
-        /// N16: any JSON text of ours reads back as the same text.
+        /// Any JSON text of ours reads back as the same text.
         #[test]
-        fn n16_any_text_round_trips(text in any::<String>(), number in any::<f64>()) {
+        fn any_text_round_trips(text in any::<String>(), number in any::<f64>()) {
             let json = RawJson::of(&(&text, number)).unwrap();
             prop_assert!(!json.get().contains('\n'));
             prop_assert_eq!(&RawJson::parse(json.get()).unwrap(), &json);

@@ -80,9 +80,9 @@ mod tests {
         SessionId::from_uuid(Uuid::from_u128(n))
     }
 
-    /// R16, R17: a fork names its ancestors, and skips those that contribute nothing.
+    /// A fork names its ancestors, and skips those that contribute nothing.
     #[test]
-    fn r16_r17_forked_lineage_names_the_right_ranges() {
+    fn forked_lineage_names_the_right_ranges() {
         let root = Lineage::default();
         let child = root.forked(id(1), Seq::new(10));
         let grandchild = child.forked(id(2), Seq::new(15));
@@ -102,9 +102,9 @@ mod tests {
         assert!(!child.deeper && !grandchild.deeper, "all of the ancestors are named");
     }
 
-    /// R16: a chain of any depth keeps the record bounded and still leads to the first event.
+    /// A chain of any depth keeps the record bounded and still leads to the first event.
     #[test]
-    fn r16_deep_chains_stay_bounded_and_complete() {
+    fn deep_chains_stay_bounded_and_complete() {
         let mut lineages = vec![Lineage::default()];
         for n in 0..10_000u64 {
             let next = lineages[n as usize].forked(id(u128::from(n)), Seq::new(n + 1));

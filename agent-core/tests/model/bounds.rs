@@ -117,9 +117,9 @@ fn texts() -> Vec<Bounded> {
     ]
 }
 
-/// X05: a text has at most as many bytes as is said, and where there must be one, at least one.
+/// A text has at most as many bytes as is said, and where there must be one, at least one.
 #[test]
-fn x05_texts_have_the_lengths_that_are_said() {
+fn texts_have_the_lengths_that_are_said() {
     for (name, event, most, needed) in texts() {
         let refused = |text: String| {
             let mut driver = Driver::created();
@@ -137,9 +137,9 @@ fn x05_texts_have_the_lengths_that_are_said() {
     }
 }
 
-/// X05: what a session is created with is held to the same bounds.
+/// What a session is created with is held to the same bounds.
 #[test]
-fn x05_a_session_is_created_within_the_same_bounds() {
+fn a_session_is_created_within_the_same_bounds() {
     let driver = Driver::nothing();
     type Spoil = fn(&mut Attributes);
     let spoilt: [Spoil; 6] = [
@@ -158,9 +158,9 @@ fn x05_a_session_is_created_within_the_same_bounds() {
     }
 }
 
-/// X05: a lease has a holder, and lives for more than nothing and at most a day.
+/// A lease has a holder, and lives for more than nothing and at most a day.
 #[test]
-fn x05_a_lease_lives_at_most_a_day() {
+fn a_lease_lives_at_most_a_day() {
     let day = Duration::from_secs(24 * 60 * 60);
     for (ttl, good) in [
         (Duration::ZERO, false),
@@ -182,9 +182,9 @@ fn x05_a_lease_lives_at_most_a_day() {
     }
 }
 
-/// X05: a question, its choices and how many there are.
+/// A question, its choices and how many there are.
 #[test]
-fn x05_questions_have_bounds() {
+fn questions_have_bounds() {
     let ask = |question: usize, choices: usize, choice: usize| {
         let mut driver = Driver::created();
         driver.prompt();
@@ -197,9 +197,9 @@ fn x05_questions_have_bounds() {
     assert!(ask(1, 1, 256) && !ask(1, 1, 257) && !ask(1, 1, 0));
 }
 
-/// X05: how many events and bytes a commit may have, and one event.
+/// How many events and bytes a commit may have, and one event.
 #[test]
-fn x05_commits_have_bounds() {
+fn commits_have_bounds() {
     let text = |bytes: usize| json(&format!("{{\"text\":\"{}\"}}", "x".repeat(bytes - "{'text':''}".len())));
     let event = |data: &RawJson| NewEvent::new(EventType::USER_MESSAGE, data.clone());
     let planned = |events: Vec<NewEvent>, replace: bool| {
@@ -236,9 +236,9 @@ fn x05_commits_have_bounds() {
     }
 }
 
-/// X05, contract 8: what may be open at once, from both sides.
+/// Contract 8: what may be open at once, from both sides.
 #[test]
-fn x05_so_many_may_be_open_at_once() {
+fn so_many_may_be_open_at_once() {
     let calls = |n| NewEvent::tool_use(call(&format!("c{n}")), "t", json("1"));
     let spans = |n| NewEvent::of(&Body::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
     let opens: [(&str, &dyn Fn(usize) -> NewEvent); 2] = [("calls", &calls), ("spans", &spans)];
@@ -254,9 +254,9 @@ fn x05_so_many_may_be_open_at_once() {
     }
 }
 
-/// X05: a list of what is attached, mounted or set has the length that is said.
+/// A list of what is attached, mounted or set has the length that is said.
 #[test]
-fn x05_lists_have_the_lengths_that_are_said() {
+fn lists_have_the_lengths_that_are_said() {
     type Entry = fn(Patch, String) -> Patch;
     let entries: [(&str, usize, Entry); 5] = [
         ("labels", 64, |p, n| p.label(n, "v")),
@@ -277,9 +277,9 @@ fn x05_lists_have_the_lengths_that_are_said() {
     }
 }
 
-/// X05: a summary stands for what lies between the last one, or the last clearing, and the first open call.
+/// A summary stands for what lies between the last one, or the last clearing, and the first open call.
 #[test]
-fn x05_a_summary_stands_for_what_is_visible_and_closed() {
+fn a_summary_stands_for_what_is_visible_and_closed() {
     let compact = |driver: &mut Driver, until: u64| {
         driver.event(NewEvent::of(&Body::SessionCompacted(Compaction::new(Seq::new(until), "s")))).is_ok()
     };
@@ -306,9 +306,9 @@ fn x05_a_summary_stands_for_what_is_visible_and_closed() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// X05, N04: what a type of event is.
+/// What a type of event is.
 #[test]
-fn x05_types_of_events() {
+fn types_of_events() {
     let long = format!("x.{}", "a".repeat(126));
     for good in ["a.b", "a.b.c", "x.a-b_c.9", long.as_str()] {
         assert_eq!(good.parse::<EventType>().unwrap().as_str(), good);
@@ -320,9 +320,9 @@ fn x05_types_of_events() {
     }
 }
 
-/// X05: what an event takes is known about without writing it down.
+/// What an event takes is known about without writing it down.
 #[test]
-fn x05_the_size_of_an_event_is_about_that_of_its_json() {
+fn the_size_of_an_event_is_about_that_of_its_json() {
     let mut driver = Driver::created();
     driver.prompt();
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
@@ -334,9 +334,9 @@ fn x05_the_size_of_an_event_is_about_that_of_its_json() {
     }
 }
 
-/// A06, X05: a workspace's name, provider, description and settings.
+/// A workspace's name, provider, description and settings.
 #[test]
-fn x05_a_workspace_has_bounds() {
+fn a_workspace_has_bounds() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let workspace = |name: usize| {
         let (id, session) = (effects.new_workspace_id(), effects.new_session_id());
@@ -368,9 +368,9 @@ fn x05_a_workspace_has_bounds() {
     }
 }
 
-/// X05: the id of a tenant is the name of a folder on any platform.
+/// The id of a tenant is the name of a folder on any platform.
 #[test]
-fn x05_tenant_ids() {
+fn tenant_ids() {
     let long = "a".repeat(63);
     for good in ["a", "0", "a_b-9", "com", "comx", "com10", "lpt", "con1", "abc1", &long] {
         assert_eq!(good.parse::<TenantId>().unwrap().as_str(), good);
@@ -381,9 +381,9 @@ fn x05_tenant_ids() {
     }
 }
 
-/// X05: what can be no cursor is refused at once.
+/// What can be no cursor is refused at once.
 #[test]
-fn x05_cursors() {
+fn cursors() {
     let text = |bytes: usize| format!("c1.{}", "x".repeat(bytes - 3));
     assert_eq!(text(2048).parse::<Cursor>().unwrap().to_string(), text(2048));
     for bad in [text(2049), text(2050), "c2.x".to_owned(), String::new(), "x".repeat(2049)] {
@@ -391,7 +391,7 @@ fn x05_cursors() {
     }
 }
 
-/// X05: JSON that common readers would refuse for its depth is refused where it enters, whatever brings it.
+/// JSON that common readers would refuse for its depth is refused where it enters, whatever brings it.
 #[test]
 fn payloads_nest_at_most_a_hundred_levels() {
     let deep = |levels: usize| RawJson::parse(&("[".repeat(levels) + &"]".repeat(levels))).unwrap();

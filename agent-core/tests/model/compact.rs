@@ -75,10 +75,10 @@ async fn turn(site: &mut Site) {
     assert_eq!(site.now.head, Seq::new(5));
 }
 
-/// F24: a summary stands for what is asked, up to the end and not beyond; not for what another stands for, and not from
+/// A summary stands for what is asked, up to the end and not beyond; not for what another stands for, and not from
 /// within a call that was open there, though it is closed now.
 #[tokio::test]
-async fn f24_a_summary_stands_for_events_that_are_there_and_closed() {
+async fn a_summary_stands_for_events_that_are_there_and_closed() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     for at in [0, 6, 7] {
@@ -95,9 +95,9 @@ async fn f24_a_summary_stands_for_events_that_are_there_and_closed() {
     assert_eq!(site.compact(Some(head)).await, Ok(head));
 }
 
-/// F24: where nothing is asked a summary stands for all there is; for nothing there is none.
+/// Where nothing is asked a summary stands for all there is; for nothing there is none.
 #[tokio::test]
-async fn f24_a_summary_stands_for_all_that_is_visible() {
+async fn a_summary_stands_for_all_that_is_visible() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     assert_eq!(site.compact(None).await, Ok(5));
@@ -109,9 +109,9 @@ async fn f24_a_summary_stands_for_all_that_is_visible() {
     assert!(refused.contains("is compacted or cannot be yet"), "{refused}");
 }
 
-/// F24, N16: an input that is not answered yet stays, whoever asks, and what comes behind it; what lies before it does not.
+/// An input that is not answered yet stays, whoever asks, and what comes behind it; what lies before it does not.
 #[tokio::test]
-async fn f24_n16_a_summary_stands_for_no_open_question() {
+async fn a_summary_stands_for_no_open_question() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     let said = [NewEvent::user_message("and?"), NewEvent::system_prompt("Be brief.")];
@@ -126,10 +126,10 @@ async fn f24_n16_a_summary_stands_for_no_open_question() {
     assert!(refused.contains("is compacted or cannot be yet"), "{refused}");
 }
 
-/// F24: while calls are open a summary stands for what came before the first of them, and before those that were open
+/// While calls are open a summary stands for what came before the first of them, and before those that were open
 /// then and are closed now.
 #[tokio::test]
-async fn f24_a_summary_ends_before_whatever_was_open() {
+async fn a_summary_ends_before_whatever_was_open() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     let wake = NewEvent::wake_scheduled(Wake::new("w", Timestamp::UNIX_EPOCH));

@@ -21,9 +21,9 @@ fn wake(key: &str) -> NewEvent {
     NewEvent::wake_scheduled(Wake::new(key, Timestamp::UNIX_EPOCH))
 }
 
-/// A27: a cleared session has had the runs that it had, and no messages.
+/// A cleared session has had the runs that it had, and no messages.
 #[test]
-fn a27_clearing_forgets_messages_and_not_runs() {
+fn clearing_forgets_messages_and_not_runs() {
     let mut driver = Driver::created();
     driver.prompt();
     end(&mut driver);
@@ -33,9 +33,9 @@ fn a27_clearing_forgets_messages_and_not_runs() {
     assert_eq!(driver.status(), Status::new(SessionState::Idle, Reason::Fresh));
 }
 
-/// N05: a session that goes on after a run says that its turn had ended; one that never ran is fresh.
+/// A session that goes on after a run says that its turn had ended; one that never ran is fresh.
 #[test]
-fn n05_what_is_resumed_is_fresh_only_before_its_first_run() {
+fn what_is_resumed_is_fresh_only_before_its_first_run() {
     for ran in [false, true] {
         let mut driver = Driver::created();
         if ran {
@@ -53,9 +53,9 @@ fn n05_what_is_resumed_is_fresh_only_before_its_first_run() {
     }
 }
 
-/// O10: a wake that is scheduled by the commit that begins a run is done by that run, whatever comes meanwhile.
+/// A wake that is scheduled by the commit that begins a run is done by that run, whatever comes meanwhile.
 #[test]
-fn o10_a_wake_of_the_commit_that_begins_the_run_is_for_that_run() {
+fn a_wake_of_the_commit_that_begins_the_run_is_for_that_run() {
     let mut driver = Driver::created();
     let begin = driver.seal().event(wake("a")).trigger(Trigger::BeginRun(driver.lease_request()));
     driver.commit(begin).unwrap();
@@ -71,9 +71,9 @@ fn o10_a_wake_of_the_commit_that_begins_the_run_is_for_that_run() {
     assert!(last.contains("wakes_done") && !last.contains("wakes_seen"), "{last}");
 }
 
-/// O10: cancelling the last wake leaves a session as it is that has something else to do, or is at work.
+/// Cancelling the last wake leaves a session as it is that has something else to do, or is at work.
 #[test]
-fn o10_cancelling_a_wake_changes_what_waits_for_it_alone() {
+fn cancelling_a_wake_changes_what_waits_for_it_alone() {
     let mut running = Driver::created();
     running.prompt();
     running.event(wake("w")).unwrap();
@@ -93,9 +93,9 @@ fn o10_cancelling_a_wake_changes_what_waits_for_it_alone() {
     assert_eq!(answered.status(), Status::new(SessionState::Queued, Reason::ActionResolved));
 }
 
-/// O10, O13: cancelling a wake of a session whose failed run is to be tried again leaves that as it is.
+/// Cancelling a wake of a session whose failed run is to be tried again leaves that as it is.
 #[test]
-fn o10_o13_cancelling_a_wake_leaves_a_retry_alone() {
+fn cancelling_a_wake_leaves_a_retry_alone() {
     let mut driver = Driver::created();
     driver.prompt();
     let failure = Failure::new(Reason::RunError, "x");
@@ -107,10 +107,10 @@ fn o10_o13_cancelling_a_wake_leaves_a_retry_alone() {
     assert_eq!((now.attempts, now.ready_at, now.status), (1, Some(Timestamp::MAX), before.status));
 }
 
-/// O13: a run that ends well takes back the failure before it and the count of attempts, and speaks of them only where there
+/// A run that ends well takes back the failure before it and the count of attempts, and speaks of them only where there
 /// was one.
 #[test]
-fn o13_a_run_that_ends_well_takes_the_failure_before_it_back() {
+fn a_run_that_ends_well_takes_the_failure_before_it_back() {
     let mut driver = Driver::created();
     driver.prompt();
     end(&mut driver);
@@ -126,9 +126,9 @@ fn o13_a_run_that_ends_well_takes_the_failure_before_it_back() {
     assert_eq!((driver.now().attempts, driver.now().failure.clone()), (0, None));
 }
 
-/// A02: a workspace comes back from its JSON with its settings, and speaks of none where there are none.
+/// A workspace comes back from its JSON with its settings, and speaks of none where there are none.
 #[test]
-fn a02_a_workspace_comes_back_from_its_json() {
+fn a_workspace_comes_back_from_its_json() {
     let effects = Effects::default();
     let bare = Workspace::new(WorkspaceId::DEFAULT, "n", effects.new_session_id(), effects.now());
     let set = bare.clone().with_setting("x", json("1e400"));
@@ -139,17 +139,17 @@ fn a02_a_workspace_comes_back_from_its_json() {
     }
 }
 
-/// N17: a patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.
+/// A patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.
 #[test]
-fn n17_a_patch_that_changes_something_is_not_empty() {
+fn a_patch_that_changes_something_is_not_empty() {
     assert!(Patch::new().is_empty());
     assert!(!Patch::new().title(Title::by_user("x")).is_empty());
     assert!(!Patch::new().keep(Keep::Everything).is_empty());
 }
 
-/// O22: a span is begun once and ended once.
+/// A span is begun once and ended once.
 #[test]
-fn o22_spans_are_begun_and_ended_once() {
+fn spans_are_begun_and_ended_once() {
     let mut driver = Driver::created();
     let started = NewEvent::of(&Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), "step")));
     let completed =
@@ -163,9 +163,9 @@ fn o22_spans_are_begun_and_ended_once() {
     driver.event(started).unwrap();
 }
 
-/// O07: a run waits for a result from outside of the very call that is open, and runs outside.
+/// A run waits for a result from outside of the very call that is open, and runs outside.
 #[test]
-fn o07_a_result_is_awaited_of_an_open_call_that_runs_outside() {
+fn a_result_is_awaited_of_an_open_call_that_runs_outside() {
     for (custom, id, good) in [(true, "c", true), (true, "d", false), (false, "c", false)] {
         let mut driver = Driver::created();
         driver.prompt();
@@ -179,9 +179,9 @@ fn o07_a_result_is_awaited_of_an_open_call_that_runs_outside() {
     }
 }
 
-/// O07: a question without choices is answered without one; the refusal says so.
+/// A question without choices is answered without one; the refusal says so.
 #[test]
-fn o07_what_is_no_matter_of_choice_is_answered_without_one() {
+fn what_is_no_matter_of_choice_is_answered_without_one() {
     for (choices, says) in [(vec![], "no matter of choice"), (vec!["red".to_owned()], "one of: red")] {
         let mut driver = Driver::created();
         driver.prompt();
@@ -196,9 +196,9 @@ fn o07_what_is_no_matter_of_choice_is_answered_without_one() {
     }
 }
 
-/// O19, O27: a child says once that it failed, and nothing when it goes on without having run.
+/// A child says once that it failed, and nothing when it goes on without having run.
 #[test]
-fn o19_o27_a_failure_is_reported_once() {
+fn a_failure_is_reported_once() {
     let parent = Driver::created();
     let mut child = Driver::nothing();
     let new = NewSession::child(child.id, parent.now());
@@ -219,9 +219,9 @@ fn o19_o27_a_failure_is_reported_once() {
     assert_eq!((child.status().state, child.now().to_report()), (SessionState::Idle, None));
 }
 
-/// O02, contract 6: of a log with a hole, or with an event twice, no record is made.
+/// Contract 6: of a log with a hole, or with an event twice, no record is made.
 #[test]
-fn o02_a_log_with_a_hole_makes_no_record() {
+fn a_log_with_a_hole_makes_no_record() {
     let mut driver = Driver::created();
     driver.event(NewEvent::user_message("x")).unwrap();
     let next = |head: u64, seq: u64| {
@@ -235,9 +235,9 @@ fn o02_a_log_with_a_hole_makes_no_record() {
     }
 }
 
-/// O04, contract 4: a record remembers so many commits, however many events each has.
+/// Contract 4: a record remembers so many commits, however many events each has.
 #[test]
-fn o04_commits_are_remembered_whatever_they_hold() {
+fn commits_are_remembered_whatever_they_hold() {
     let mut driver = Driver::created();
     let first = driver.seal().event(NewEvent::user_message("first"));
     driver.commit(first.clone()).unwrap();
@@ -248,18 +248,18 @@ fn o04_commits_are_remembered_whatever_they_hold() {
     assert_eq!((again.replayed, again.first, again.last), (true, done.first, done.last));
 }
 
-/// N04: where a change comes with no event of its own, the event that carries it says so.
+/// Where a change comes with no event of its own, the event that carries it says so.
 #[test]
-fn n04_a_change_alone_is_an_event_of_its_own() {
+fn a_change_alone_is_an_event_of_its_own() {
     let mut driver = Driver::created();
     driver.trigger(Trigger::Suspend(Reason::UserPaused)).unwrap();
     let last = driver.log.last().unwrap();
     assert!(matches!(last.body().unwrap(), Body::SessionStatusChanged(_)), "{last:?}");
 }
 
-/// O12, contract 5: only the run itself takes up inputs and ends, whatever it ends with.
+/// Contract 5: only the run itself takes up inputs and ends, whatever it ends with.
 #[test]
-fn o12_only_the_run_ends_itself() {
+fn only_the_run_ends_itself() {
     let mut driver = Driver::created();
     driver.prompt();
     let failure = || Failure::new(Reason::RunError, "x");
@@ -278,9 +278,9 @@ fn o12_only_the_run_ends_itself() {
     end(&mut driver);
 }
 
-/// X05, contract 8: what fills a record may take just so many bytes.
+/// Contract 8: what fills a record may take just so many bytes.
 #[test]
-fn x05_a_record_is_filled_to_the_last_byte() {
+fn a_record_is_filled_to_the_last_byte() {
     let filled = |bytes: usize| {
         let mut driver = Driver::created();
         let patch = Patch::new().metadata("m", json(&format!("\"{}\"", "x".repeat(bytes))));
@@ -297,9 +297,9 @@ fn x05_a_record_is_filled_to_the_last_byte() {
     }
 }
 
-/// R15: a page that a store collects has just what was asked for and fits, and one event at least.
+/// A page that a store collects has just what was asked for and fits, and one event at least.
 #[test]
-fn r15_a_collected_page_has_what_fits() {
+fn a_collected_page_has_what_fits() {
     let mut driver = Driver::created();
     let same = driver.seal().events(vec![NewEvent::agent_message("x"); 4]);
     driver.commit(same).unwrap();
@@ -321,9 +321,9 @@ fn r15_a_collected_page_has_what_fits() {
     assert_eq!(collect(all.max_bytes(4 * one)), (4, None));
 }
 
-/// N04: what the library writes itself nobody else writes, and where a session is over nobody says anything more.
+/// What the library writes itself nobody else writes, and where a session is over nobody says anything more.
 #[test]
-fn n04_what_nobody_may_write_is_refused() {
+fn what_nobody_may_write_is_refused() {
     let mut driver = Driver::created();
     for kind in [EventType::SESSION_STATUS_CHANGED, "session.teleported".parse().unwrap()] {
         let refused = driver.event(NewEvent::new(kind, json("{}"))).unwrap_err();
@@ -337,9 +337,9 @@ fn n04_what_nobody_may_write_is_refused() {
     }
 }
 
-/// X05, contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.
+/// Contract 8: a session that is over a limit, since another version had it higher, goes on; what is over grows no more.
 #[test]
-fn x05_a_session_over_a_limit_goes_on() {
+fn a_session_over_a_limit_goes_on() {
     let mut driver = Driver::created();
     let mut over = driver.now().clone();
     over.wakes = (0..WAKES_MAX + 2).map(|n| Wake::new(n.to_string(), Timestamp::MAX)).collect();
@@ -357,9 +357,9 @@ fn x05_a_session_over_a_limit_goes_on() {
     }
 }
 
-/// F03, X05: a commit to be restored has events.
+/// A commit to be restored has events.
 #[test]
-fn x05_nothing_is_not_restored() {
+fn nothing_is_not_restored() {
     let driver = Driver::created();
     let commit = driver.seal().trigger(Trigger::Restore(Vec::new()));
     assert!(plan(driver.session.as_ref(), &commit).is_err());

@@ -9,7 +9,7 @@ fn session(text: &str) -> SessionId {
     text.parse().unwrap()
 }
 
-/// X05, N09: the fingerprints of queries, pinned. A field that a later version adds, and that a query does not set, must
+/// The fingerprints of queries, pinned. A field that a later version adds, and that a query does not set, must
 /// leave these as they are.
 #[test]
 fn fingerprints_of_queries_are_pinned() {
@@ -48,7 +48,7 @@ fn fingerprints_of_queries_are_pinned() {
     assert_eq!(all.len(), sessions.len() + others.len(), "no two are alike");
 }
 
-/// X05: the same states in another order, or said twice, are the same query; what is set in one field is not taken for
+/// The same states in another order, or said twice, are the same query; what is set in one field is not taken for
 /// what is set in another.
 #[test]
 fn fingerprints_tell_queries_apart_by_their_meaning() {

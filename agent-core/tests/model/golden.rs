@@ -24,9 +24,9 @@ fn check(driver: &Driver, events: &str, record: &str) {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// N18, F22, O23: what a run used, what it made, and what the session is to achieve.
+/// What a run used, what it made, and what the session is to achieve.
 #[test]
-fn n18_f22_o23_golden_ledger() {
+fn golden_ledger() {
     let mut driver = Driver::created();
     driver.event(NewEvent::of(&Body::UserDefineOutcome(Message::new("a report")))).unwrap();
     let run = driver.effects.new_run_id();
@@ -39,9 +39,9 @@ fn n18_f22_o23_golden_ledger() {
     check(&driver, include_str!("golden/ledger.jsonl"), include_str!("golden/ledger.session.json"));
 }
 
-/// N02, R22, O17, O18: mounts, handles, learnings.
+/// Mounts, handles, learnings.
 #[test]
-fn n02_r22_o17_golden_sharing() {
+fn golden_sharing() {
     let mut driver = Driver::created();
     let frozen: MountSet = json(r#"{"handbook":{"access":"write","origin":"project"}}"#).to().unwrap();
     let handle = ExternalHandle::new("volume", "v1").with_note("keep").of_process("p1");
@@ -55,9 +55,9 @@ fn n02_r22_o17_golden_sharing() {
     check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
 }
 
-/// R21: what was to be done to a workspace, a device and a session, and what became of it.
+/// What was to be done to a workspace, a device and a session, and what became of it.
 #[test]
-fn r21_golden_operations() {
+fn golden_operations() {
     let mut driver = Driver::created();
     let workspace = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
     let created = OperationNoted::new(Operation::CreateWorkspace).workspace(workspace);
@@ -77,9 +77,9 @@ fn r21_golden_operations() {
     check(&driver, include_str!("golden/operations.jsonl"), include_str!("golden/operations.session.json"));
 }
 
-/// O26, O25: versions of documents, and what the record keeps of them.
+/// Versions of documents, and what the record keeps of them.
 #[test]
-fn o26_golden_documents() {
+fn golden_documents() {
     let mut driver = Driver::created();
     let first = DocumentWritten::after(None, "state", Some("Begun.".to_owned()));
     driver.event(NewEvent::document_written(first).with_actor(Actor::AGENT)).unwrap();

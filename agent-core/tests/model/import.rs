@@ -28,9 +28,9 @@ fn visible(driver: &Driver) -> Vec<String> {
     said.collect()
 }
 
-/// A28, F05: a full write is one commit; nothing of what was visible remains, and nothing waits for a run.
+/// A full write is one commit; nothing of what was visible remains, and nothing waits for a run.
 #[test]
-fn a28_f05_a_replaced_history_shows_nothing_of_the_former() {
+fn a_replaced_history_shows_nothing_of_the_former() {
     let mut driver = Driver::created();
     driver.event(NewEvent::user_message("old")).unwrap();
     driver.event(NewEvent::system_prompt("old prompt")).unwrap();
@@ -56,9 +56,9 @@ fn a28_f05_a_replaced_history_shows_nothing_of_the_former() {
     assert_eq!(visible(&driver), [""; 0]);
 }
 
-/// A28: nothing is replaced under a run, and by nothing but messages.
+/// Nothing is replaced under a run, and by nothing but messages.
 #[test]
-fn a28_a_history_is_not_replaced_under_a_run() {
+fn a_history_is_not_replaced_under_a_run() {
     let mut driver = Driver::created();
     driver.prompt();
     let refused = driver.trigger(Trigger::Replace(messages())).unwrap_err();
@@ -105,9 +105,9 @@ fn commits(log: &[Event]) -> Vec<Vec<Event>> {
     log.chunk_by(|a, b| a.commit == b.commit).map(<[Event]>::to_vec).collect()
 }
 
-/// F03, A41: a log that is restored commit by commit folds to the same record; each commit takes effect once.
+/// A log that is restored commit by commit folds to the same record; each commit takes effect once.
 #[test]
-fn f03_a41_a_restored_log_is_the_same_log() {
+fn a_restored_log_is_the_same_log() {
     let (source, mut target) = (rich(), elsewhere());
     for events in commits(&source.log) {
         let commit = Commit::restore(source.id, events).unwrap();
@@ -121,9 +121,9 @@ fn f03_a41_a_restored_log_is_the_same_log() {
     assert_ne!(target.now(), source.now());
 }
 
-/// F03, X05: what does not follow on, is no whole commit, or is no event of its type is refused, and changes nothing.
+/// What does not follow on, is no whole commit, or is no event of its type is refused, and changes nothing.
 #[test]
-fn f03_x05_what_does_not_follow_on_is_not_restored() {
+fn what_does_not_follow_on_is_not_restored() {
     let source = rich();
     let commits = commits(&source.log);
     let restore = |events: &[Event]| Commit::restore(source.id, events.to_vec()).unwrap();
@@ -160,10 +160,10 @@ fn f03_x05_what_does_not_follow_on_is_not_restored() {
     assert!(matches!(kind(&mut target, restore(&commits[2])), ErrorKind::Conflict { .. }));
 }
 
-/// F03, X05: whatever commit one store took can be restored to another, with all that the library itself added to it; and
+/// Whatever commit one store took can be restored to another, with all that the library itself added to it; and
 /// nothing larger.
 #[test]
-fn f03_x05_the_largest_commit_can_be_restored() {
+fn the_largest_commit_can_be_restored() {
     let mut source = Driver::created();
     source.prompt();
     let open = (0..OPEN_CALLS_MAX).flat_map(|n| {

@@ -15,10 +15,10 @@ async fn session(store: &MemoryStore, effects: &Effects) -> Session {
     SessionStoreExt::create(store, effects, new).await.unwrap()
 }
 
-/// X05: the names of further fields count as they are stored, with their escapes; else an event could be written that
+/// The names of further fields count as they are stored, with their escapes; else an event could be written that
 /// is too long to be read.
 #[tokio::test]
-async fn x05_names_of_fields_count_with_their_escapes() {
+async fn names_of_fields_count_with_their_escapes() {
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let session = session(&store, &effects).await;
     let name = "\u{1}".repeat(EVENT_MAX_BYTES / 4);
@@ -27,9 +27,9 @@ async fn x05_names_of_fields_count_with_their_escapes() {
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
 }
 
-/// X05: the text of a failure is bounded however it was set.
+/// The text of a failure is bounded however it was set.
 #[tokio::test]
-async fn x05_the_text_of_a_failure_is_bounded() {
+async fn the_text_of_a_failure_is_bounded() {
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let session = session(&store, &effects).await;
     let mut failure = Failure::new(Reason::ResourceError, "x");
@@ -46,9 +46,9 @@ async fn x05_the_text_of_a_failure_is_bounded() {
     store.trigger(&effects, session.id, Trigger::Fail(failure)).await.unwrap();
 }
 
-/// X05: counts that are as large as they can be stay so.
+/// Counts that are as large as they can be stay so.
 #[tokio::test]
-async fn x05_counts_do_not_overflow() {
+async fn counts_do_not_overflow() {
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     new.created.inherited.pending = u64::MAX;
@@ -69,10 +69,10 @@ fn fill(driver: &mut Driver, mut change: impl FnMut(&Driver, usize) -> Commit) {
     assert_eq!(*full.kind(), ErrorKind::LimitExceeded, "{full}");
 }
 
-/// X05, contract 8: what fills the record is counted as it is stored, with its escapes, whatever it is: nothing is
+/// Contract 8: what fills the record is counted as it is stored, with its escapes, whatever it is: nothing is
 /// refused long before the limit, and nothing goes past it.
 #[test]
-fn x05_whatever_fills_the_record_it_stays_within_its_limit() {
+fn whatever_fills_the_record_it_stays_within_its_limit() {
     let text = |n: usize, long: usize| format!("{n}{}", "\"".repeat(long));
     let patch = |driver: &Driver, patch: Patch| driver.seal().event(NewEvent::updated(patch));
     type Change = Box<dyn Fn(&Driver, usize) -> Commit>;

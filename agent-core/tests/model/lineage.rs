@@ -43,9 +43,9 @@ async fn whole(store: &dyn SessionStore, id: SessionId) -> Vec<Event> {
     store.events(id, Seq::ZERO).try_collect().await.unwrap()
 }
 
-/// R16, R17: a fork has the history up to its point and goes its own way; the parent is unchanged; both stay apart.
+/// A fork has the history up to its point and goes its own way; the parent is unchanged; both stay apart.
 #[tokio::test]
-async fn r16_r17_a_fork_is_independent() {
+async fn a_fork_is_independent() {
     let (store, effects) = (store(), effects());
     let mut parent = new_session(&*store, &effects).await;
     let set = Patch::new().label("project", "p").resources(vec![Resource::new("directory", "/a", "/b")]);
@@ -80,10 +80,10 @@ async fn r16_r17_a_fork_is_independent() {
     assert_eq!(children.items.iter().map(|s| s.id).collect::<Vec<_>>(), [child.id]);
 }
 
-/// R16: at an earlier point the fork is what the session was then: cursors, counts, prompt; also where that point
+/// At an earlier point the fork is what the session was then: cursors, counts, prompt; also where that point
 /// lies in an ancestor. Inside a tool call it is refused, and by default moved before it.
 #[tokio::test]
-async fn r16_a_fork_at_an_earlier_point() {
+async fn a_fork_at_an_earlier_point() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await.id;
     for event in [
@@ -126,10 +126,10 @@ async fn r16_a_fork_at_an_earlier_point() {
     assert!(safe.open_calls.is_empty());
 }
 
-/// R16, contract 8: ten thousand forks deep, each with an event of its own: the record stays bounded, a fork writes
+/// Contract 8: ten thousand forks deep, each with an event of its own: the record stays bounded, a fork writes
 /// one event, and the whole history is there in either direction.
 #[tokio::test]
-async fn r16_a_chain_of_ten_thousand_forks() {
+async fn a_chain_of_ten_thousand_forks() {
     let (store, effects) = (store(), effects());
     let mut last = new_session(&*store, &effects).await;
     for n in 0..10_000 {
@@ -147,9 +147,9 @@ async fn r16_a_chain_of_ten_thousand_forks() {
     );
 }
 
-/// R16: a fork of a chain that is deeper than a record tells, at any event of it, has the history up to there.
+/// A fork of a chain that is deeper than a record tells, at any event of it, has the history up to there.
 #[tokio::test]
-async fn r16_a_deep_chain_is_forked_at_any_event() {
+async fn a_deep_chain_is_forked_at_any_event() {
     let (store, effects) = (store(), effects());
     let mut last = new_session(&*store, &effects).await;
     for n in 0..Lineage::MAX_SEGMENTS + 6 {
@@ -164,9 +164,9 @@ async fn r16_a_deep_chain_is_forked_at_any_event() {
     }
 }
 
-/// R15, R16: a page holds what fits into it, however many logs that lies in; where it is the end there is no next one.
+/// A page holds what fits into it, however many logs that lies in; where it is the end there is no next one.
 #[tokio::test]
-async fn r15_r16_a_page_goes_across_logs_as_far_as_it_fits() {
+async fn a_page_goes_across_logs_as_far_as_it_fits() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await;
     let parent = say(&*store, &effects, parent.id, "in the parent").await;
@@ -190,9 +190,9 @@ async fn r15_r16_a_page_goes_across_logs_as_far_as_it_fits() {
     }
 }
 
-/// O19: a child names its parent from its first event on; the parent's log tells of the child and of its end.
+/// A child names its parent from its first event on; the parent's log tells of the child and of its end.
 #[tokio::test]
-async fn o19_children() {
+async fn children() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await;
     let child = store.create_child(&effects, parent.id, Patch::new().label("task", "search")).await.unwrap();
@@ -215,9 +215,9 @@ async fn o19_children() {
     }
 }
 
-/// O04: a commit whose answer was lost is settled by reading on, however long ago it was, and never doubled.
+/// A commit whose answer was lost is settled by reading on, however long ago it was, and never doubled.
 #[tokio::test]
-async fn o04_settle_finds_what_landed_long_ago() {
+async fn settle_finds_what_landed_long_ago() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
     let commit = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("once"));
@@ -233,9 +233,9 @@ async fn o04_settle_finds_what_landed_long_ago() {
     assert_eq!((stale.replayed, stale.last), (false, Seq::new(603)));
 }
 
-/// O04: what is found by reading on is answered as at first: with the lease that it took.
+/// What is found by reading on is answered as at first: with the lease that it took.
 #[tokio::test]
-async fn o04_settle_tells_of_the_lease_that_was_taken_long_ago() {
+async fn settle_tells_of_the_lease_that_was_taken_long_ago() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
     let commit = Commit::seal(&effects, session.id, session.head)
@@ -301,10 +301,10 @@ impl SessionStore for Crowded {
     }
 }
 
-/// O04, X03: an append that is overtaken again and again lands all the same, once. Found by 20,000 rounds of a race on
+/// An append that is overtaken again and again lands all the same, once. Found by 20,000 rounds of a race on
 /// files, in which one task of eight had bad luck five times in a row.
 #[tokio::test]
-async fn o04_x03_an_append_that_others_overtake_lands_once() {
+async fn an_append_that_others_overtake_lands_once() {
     let (under, effects) = (MemoryStore::new(), effects());
     let session = new_session(&under, &effects).await;
     let crowded = Crowded { under, effects: effects.clone(), times: AtomicU32::new(50) };
@@ -318,9 +318,9 @@ async fn o04_x03_an_append_that_others_overtake_lands_once() {
     assert_eq!(texts.filter(|text| text == "once").count(), 1);
 }
 
-/// R15: following yields what is there and then what comes, in order and without a gap.
+/// Following yields what is there and then what comes, in order and without a gap.
 #[tokio::test]
-async fn r15_follow() {
+async fn follow() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
     say(&*store, &effects, session.id, "before").await;
@@ -353,10 +353,10 @@ fn shapes() -> impl Strategy<Value = Shape> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// R15, R16: in any tree of forks every session's history is its parent's up to the point, then its own; and
+    /// In any tree of forks every session's history is its parent's up to the point, then its own; and
     /// pages in either direction, of any size, tile exactly what was asked for.
     #[test]
-    fn r15_r16_pages_tile_the_history(shape in shapes()) {
+    fn pages_tile_the_history(shape in shapes()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (store, effects) = (store(), effects());
@@ -465,10 +465,10 @@ impl SessionStore for Meanwhile {
     }
 }
 
-/// R16, R13, X01: a fork whose parent is purged while it looks is told that it was deleted, not that it is damaged; where
+/// A fork whose parent is purged while it looks is told that it was deleted, not that it is damaged; where
 /// nobody can look it is told that.
 #[tokio::test]
-async fn r16_r13_x01_a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
+async fn a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
     for (cut_off, kind) in [(false, ErrorKind::Deleted), (true, ErrorKind::Unavailable)] {
         let effects = effects();
         let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off };
@@ -482,9 +482,9 @@ async fn r16_r13_x01_a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
     }
 }
 
-/// R15: a store that is not told of changes looks for them, and says nothing before there is one.
+/// A store that is not told of changes looks for them, and says nothing before there is one.
 #[tokio::test(start_paused = true)]
-async fn r15_a_change_is_looked_for_where_nobody_tells() {
+async fn a_change_is_looked_for_where_nobody_tells() {
     let effects = effects();
     let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off: false };
     let session = new_session(&store.inner, &Effects::default()).await;
@@ -496,9 +496,9 @@ async fn r15_a_change_is_looked_for_where_nobody_tells() {
     assert_eq!(changed.unwrap(), said);
 }
 
-/// R20: a list of the sessions that somebody created names those and no others.
+/// A list of the sessions that somebody created names those and no others.
 #[tokio::test]
-async fn r20_a_list_by_creator() {
+async fn a_list_by_creator() {
     let effects = Effects::default();
     let store = MemoryStore::new();
     let [mine, other] = ["mine", "other"].map(|name| Actor::named(Role::User, name).unwrap());
@@ -512,9 +512,9 @@ async fn r20_a_list_by_creator() {
     assert_eq!(count(SessionQuery::new().creator(other)).await, 1);
 }
 
-/// A05: a list of workspaces that ends with a page says so on that page.
+/// A list of workspaces that ends with a page says so on that page.
 #[test]
-fn a05_the_last_page_of_workspaces_is_said_to_be_the_last() {
+fn the_last_page_of_workspaces_is_said_to_be_the_last() {
     let effects = effects();
     let all: Vec<_> = (0..4)
         .map(|_| Workspace::new(effects.new_workspace_id(), "w", effects.new_session_id(), effects.now()))
@@ -525,9 +525,9 @@ fn a05_the_last_page_of_workspaces_is_said_to_be_the_last() {
     }
 }
 
-/// N02: what is mounted is found by its name.
+/// What is mounted is found by its name.
 #[test]
-fn n02_mounts_are_found_by_their_names() {
+fn mounts_are_found_by_their_names() {
     let mut mounts = agent_core::model::Mounts::default();
     let none = MountSet::default();
     assert!(none.is_empty() && none.get("a").is_none());

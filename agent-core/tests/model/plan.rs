@@ -12,9 +12,9 @@ use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::{Epoch, ErrorKind, Plan, Seq, Timestamp, plan};
 use proptest::prelude::*;
 
-/// A22: a chat turn is two commits of one event each, and the record says what happened.
+/// A chat turn is two commits of one event each, and the record says what happened.
 #[test]
-fn a22_r06_r07_a_chat_turn_is_two_events() {
+fn a_chat_turn_is_two_events() {
     let mut driver = Driver::created();
     let prompt = driver.prompt();
     assert_eq!((prompt.first, prompt.last, prompt.epoch), (Seq::new(2), Seq::new(2), Some(Epoch::new(1))));
@@ -31,10 +31,10 @@ fn a22_r06_r07_a_chat_turn_is_two_events() {
     assert_eq!((now.lease.as_ref(), now.taken, now.handled), (None, Seq::new(2), Seq::new(2)));
 }
 
-/// O04: the same commit again is answered with its result, however the session has gone on: while it is
+/// The same commit again is answered with its result, however the session has gone on: while it is
 /// remembered, even when it was deleted or its lease is gone.
 #[test]
-fn o04_a_replay_is_answered_before_everything_else() {
+fn a_replay_is_answered_before_everything_else() {
     let mut driver = Driver::created();
     let request = driver.lease_request();
     let prompt = driver.seal().event(NewEvent::user_message("hello")).trigger(Trigger::BeginRun(request));
@@ -53,9 +53,9 @@ fn o04_a_replay_is_answered_before_everything_else() {
     assert_eq!(driver.log.len(), events);
 }
 
-/// O04: a commit that is not remembered any more is a conflict, not a double; one whose writer has seen enough is new.
+/// A commit that is not remembered any more is a conflict, not a double; one whose writer has seen enough is new.
 #[test]
-fn o04_a_commit_from_too_long_ago_is_a_conflict() {
+fn a_commit_from_too_long_ago_is_a_conflict() {
     for later in [1, 15, 16, 17, 300] {
         let mut driver = Driver::created();
         let commit = driver.seal().event(NewEvent::user_message("once"));
@@ -87,9 +87,9 @@ fn o04_a_commit_from_too_long_ago_is_a_conflict() {
     }
 }
 
-/// F10: a stale writer is refused, for ever, until it reads again; the error says where the session is.
+/// A stale writer is refused, for ever, until it reads again; the error says where the session is.
 #[test]
-fn f10_expectations() {
+fn expectations() {
     let mut driver = Driver::created();
     for _ in 0..40 {
         driver.event(NewEvent::user_message("x")).unwrap();
@@ -104,9 +104,9 @@ fn f10_expectations() {
     assert_eq!(driver.commit(commit).unwrap().last, Seq::new(42));
 }
 
-/// O12: writes of a stale, an ended and a future epoch are fenced, those of the live one are not.
+/// Writes of a stale, an ended and a future epoch are fenced, those of the live one are not.
 #[test]
-fn o12_fences() {
+fn fences() {
     let mut driver = Driver::created();
     driver.prompt();
     let run = driver.now().lease.as_ref().unwrap().run;
@@ -135,9 +135,9 @@ fn o12_fences() {
     );
 }
 
-/// A42: what the agent says comes from the run alone while there is one; inputs come from anywhere, at any time.
+/// What the agent says comes from the run alone while there is one; inputs come from anywhere, at any time.
 #[test]
-fn a42_nobody_else_writes_as_the_agent() {
+fn nobody_else_writes_as_the_agent() {
     let mut driver = Driver::created();
     driver.prompt();
     let error = driver.event(NewEvent::agent_message("me too")).unwrap_err();
@@ -155,9 +155,9 @@ fn a42_nobody_else_writes_as_the_agent() {
     assert_eq!(driver.now().pending, 2);
 }
 
-/// R10: a run that takes up what came meanwhile is done with that, too.
+/// A run that takes up what came meanwhile is done with that, too.
 #[test]
-fn r10_take_moves_the_cursor() {
+fn take_moves_the_cursor() {
     let mut driver = Driver::created();
     driver.prompt();
     driver.event(NewEvent::user_message("in between")).unwrap();
@@ -171,9 +171,9 @@ fn r10_take_moves_the_cursor() {
     );
 }
 
-/// R10: a failed run's inputs wait for their time; a new input does not.
+/// A failed run's inputs wait for their time; a new input does not.
 #[test]
-fn r10_back_off_holds_up_what_failed_and_nothing_else() {
+fn back_off_holds_up_what_failed_and_nothing_else() {
     let mut driver = Driver::created();
     driver.prompt();
     let later = driver.effects.now().plus_micros(60_000_000);
@@ -202,9 +202,9 @@ fn r10_back_off_holds_up_what_failed_and_nothing_else() {
     );
 }
 
-/// Contract 5, O12: a run that ends, however it ends, leaves no call without its one result and no span open.
+/// Contract 5: a run that ends, however it ends, leaves no call without its one result and no span open.
 #[test]
-fn o22_whatever_ends_a_run_closes_its_calls_and_spans() {
+fn whatever_ends_a_run_closes_its_calls_and_spans() {
     type End = fn(&Driver) -> Commit;
     let ends: Vec<(&str, End)> = vec![
         ("completed", |d| d.seal_fenced().trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))),
@@ -248,9 +248,9 @@ fn o22_whatever_ends_a_run_closes_its_calls_and_spans() {
     }
 }
 
-/// O27: where the holder of a lease is gone, the session runs again, nothing is lost and nothing doubled.
+/// Where the holder of a lease is gone, the session runs again, nothing is lost and nothing doubled.
 #[test]
-fn o12_take_over_in_one_commit() {
+fn take_over_in_one_commit() {
     let mut driver = Driver::created();
     driver.prompt();
     let commit = driver.seal_fenced().event(NewEvent::tool_use(call("c1"), "sleep", json("{}")));
@@ -273,9 +273,9 @@ fn o12_take_over_in_one_commit() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// A27, A25, A26, R09: clearing hides the history, and nothing else.
+/// Clearing hides the history, and nothing else.
 #[test]
-fn a27_clear_keeps_metadata_and_prompt() {
+fn clear_keeps_metadata_and_prompt() {
     let mut driver = Driver::created();
     driver.event(NewEvent::system_prompt("be brief")).unwrap();
     driver.event(NewEvent::updated(Patch::new().reference("model", "m1").label("project", "p"))).unwrap();
@@ -289,9 +289,9 @@ fn a27_clear_keeps_metadata_and_prompt() {
     assert_eq!(driver.log.len(), 5, "the log keeps everything");
 }
 
-/// X07, R18: a clock that steps back changes timestamps and nothing else; activity does not step back.
+/// A clock that steps back changes timestamps and nothing else; activity does not step back.
 #[test]
-fn x07_r18_the_order_is_the_sequence_whatever_the_clock_says() {
+fn the_order_is_the_sequence_whatever_the_clock_says() {
     let mut driver = Driver::created();
     let late: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
     for at in [late, Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH] {
@@ -305,9 +305,9 @@ fn x07_r18_the_order_is_the_sequence_whatever_the_clock_says() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// R19, N14: a patch changes what it names; a title that a person chose is not replaced by a made-up one.
+/// A patch changes what it names; a title that a person chose is not replaced by a made-up one.
 #[test]
-fn r19_n14_patches() {
+fn patches() {
     let mut driver = Driver::created();
     let set = Patch::new()
         .label("a", "1")
@@ -334,10 +334,10 @@ fn r19_n14_patches() {
     }
 }
 
-/// X05, contract 8: the record stays within its limit whatever is asked of it, and a session at its limit can still
+/// Contract 8: the record stays within its limit whatever is asked of it, and a session at its limit can still
 /// close its calls, be answered, cleared and ended.
 #[test]
-fn x05_limits_bound_the_record_and_lock_nobody_out() {
+fn limits_bound_the_record_and_lock_nobody_out() {
     let mut driver = Driver::created();
     let mut refused = 0;
     for n in 0..200 {
@@ -377,9 +377,9 @@ fn x05_limits_bound_the_record_and_lock_nobody_out() {
     driver.trigger(Trigger::Delete(Reason::UserDeleted)).unwrap();
 }
 
-/// X05: an event that is too large, and a commit with nothing in it, are refused before anything happens.
+/// An event that is too large, and a commit with nothing in it, are refused before anything happens.
 #[test]
-fn x05_malformed_commits() {
+fn malformed_commits() {
     let mut driver = Driver::created();
     let empty = driver.seal();
     assert_eq!(*driver.commit(empty).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -407,9 +407,9 @@ fn x05_malformed_commits() {
     assert_eq!(driver.log.len(), 1);
 }
 
-/// O03, N16: unknown types, unknown fields and numbers of any size are kept byte for byte.
+/// Unknown types, unknown fields and numbers of any size are kept byte for byte.
 #[test]
-fn o03_n16_unknown_things_are_kept_byte_for_byte() {
+fn unknown_things_are_kept_byte_for_byte() {
     let mut driver = Driver::created();
     let data = "{\"n\":1e400,\"big\":123456789012345678901234567890,\"b\":1,\"a\":2,\"b\":3,\"s\":\"\\u0000\\ud83d\\ude00\"}";
     let event = NewEvent::new("x.app.measured".parse().unwrap(), json(data))
@@ -452,9 +452,9 @@ fn o03_n16_unknown_things_are_kept_byte_for_byte() {
     }
 }
 
-/// R04: folding assigns what the log says, also what the present table would not allow.
+/// Folding assigns what the log says, also what the present table would not allow.
 #[test]
-fn r04_an_old_log_folds_the_same_under_a_changed_table() {
+fn an_old_log_folds_the_same_under_a_changed_table() {
     let mut driver = Driver::created();
     driver.trigger(Trigger::Terminate(Reason::UserEnded)).unwrap();
     assert_eq!(agent_core::state::target(SessionState::Terminated, TriggerKind::Resume), None);
@@ -468,7 +468,7 @@ fn r04_an_old_log_folds_the_same_under_a_changed_table() {
 
 /// The stored form of events and of the record, word for word: what other programs rely on.
 #[test]
-fn o02_golden_json() {
+fn golden_json() {
     let mut driver = Driver::created();
     driver.prompt();
     let lines: Vec<_> = driver.log.iter().map(Event::to_json).collect();
@@ -484,9 +484,9 @@ fn o02_golden_json() {
     assert_eq!(Session::from_json(include_str!("golden/session_without_begun.json")).unwrap(), before);
 }
 
-/// X05: no bytes bring the decoders down.
+/// No bytes bring the decoders down.
 #[test]
-fn x05_decoders_refuse_and_do_not_panic() {
+fn decoders_refuse_and_do_not_panic() {
     let line = include_str!("golden/events.jsonl").lines().next().unwrap();
     let record = include_str!("golden/session.json");
     for text in [line, record] {
@@ -604,11 +604,11 @@ fn commit_of(driver: &Driver, next: &Move) -> Commit {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// O02, O06, R04: whatever is asked of a session, its log folds to the record that was kept step by step, also
+    /// Whatever is asked of a session, its log folds to the record that was kept step by step, also
     /// after a way through text; calls have at most one result; sequence numbers have no gap; a lease lives only in
     /// states that may hold one; and what waits agrees with what is counted.
     #[test]
-    fn o02_o06_the_fold_equals_the_record(steps in prop::collection::vec(moves(), 1..60)) {
+    fn the_fold_equals_the_record(steps in prop::collection::vec(moves(), 1..60)) {
         let mut driver = Driver::created();
         for next in &steps {
             let commit = commit_of(&driver, next);

@@ -96,9 +96,9 @@ async fn settle(
     (done, commits, reads)
 }
 
-/// O04: what may pass, or nobody knows, is tried again with growing pauses, five times in all; anything else once.
+/// What may pass, or nobody knows, is tried again with growing pauses, five times in all; anything else once.
 #[tokio::test(start_paused = true)]
-async fn o04_a_commit_is_tried_five_times_with_growing_pauses() {
+async fn a_commit_is_tried_five_times_with_growing_pauses() {
     let begun = tokio::time::Instant::now();
     let (done, commits, _) = settle((0..9).map(|_| plain(ErrorKind::Unavailable)), None).await;
     assert_eq!((done.unwrap_err().kind(), commits), (&ErrorKind::Unavailable, 5));
@@ -125,9 +125,9 @@ async fn a_store_need_not_derive_anything() {
     );
 }
 
-/// O04: once nobody knew, an error that does not look whether the commit landed leaves that unknown; one that looked does not.
+/// Once nobody knew, an error that does not look whether the commit landed leaves that unknown; one that looked does not.
 #[tokio::test(start_paused = true)]
-async fn o04_a_doubt_is_kept_until_somebody_looked() {
+async fn a_doubt_is_kept_until_somebody_looked() {
     for kind in [ErrorKind::Denied, ErrorKind::Full, ErrorKind::Corrupt, ErrorKind::Poisoned] {
         let (done, ..) = settle([plain(kind.clone())], None).await;
         assert_eq!(done.unwrap_err().write_outcome(), WriteOutcome::NotApplied, "{kind:?}");
@@ -140,10 +140,10 @@ async fn o04_a_doubt_is_kept_until_somebody_looked() {
     }
 }
 
-/// O04: where others overtook it the log is read and the commit sent again, unless its writer expects a place, or has seen
+/// Where others overtook it the log is read and the commit sent again, unless its writer expects a place, or has seen
 /// all there is; not for ever.
 #[tokio::test(start_paused = true)]
-async fn o04_x03_a_commit_that_is_overtaken_is_sent_again() {
+async fn a_commit_that_is_overtaken_is_sent_again() {
     let (done, commits, reads) = settle([overtaken(7), overtaken(9)], None).await;
     assert!(done.is_ok() && commits == 3 && reads == 2);
     let (done, commits, reads) = settle([overtaken(7)], Some(Expect::Is(Seq::new(1)))).await;
@@ -167,7 +167,7 @@ async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Scripted
     (Scripted { inner, answers: Mutex::new(answers.into()), calls: Mutex::default() }, session.id)
 }
 
-/// O04, X04: an append by somebody who has not looked, or looked long ago, reads nothing of the log: a commit that was
+/// An append by somebody who has not looked, or looked long ago, reads nothing of the log: a commit that was
 /// sealed just now cannot lie there. Also where the store fails in between.
 #[tokio::test(start_paused = true)]
 async fn append_without_a_look_reads_no_log() {
@@ -181,7 +181,7 @@ async fn append_without_a_look_reads_no_log() {
     }
 }
 
-/// O04: where nobody knows whether the first attempt landed, one who has not looked looks no further back than what came
+/// Where nobody knows whether the first attempt landed, one who has not looked looks no further back than what came
 /// since then, and nothing is applied twice.
 #[tokio::test(start_paused = true)]
 async fn append_without_a_look_is_applied_once() {
@@ -197,7 +197,7 @@ async fn append_without_a_look_is_applied_once() {
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
 }
 
-/// R01: a store that was made by `default` is the tenant `default` of itself.
+/// A store that was made by `default` is the tenant `default` of itself.
 #[tokio::test]
 async fn default_memory_store_is_a_new_one() {
     let store = MemoryStore::default();

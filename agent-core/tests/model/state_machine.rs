@@ -154,10 +154,10 @@ fn ask(driver: &Driver, trigger: TriggerKind) -> Commit {
     }
 }
 
-/// R04, N05, X01: every trigger in every state does what the matrix says, or is refused with the state and the
+/// Every trigger in every state does what the matrix says, or is refused with the state and the
 /// trigger in the error, and then changes nothing.
 #[test]
-fn r04_n05_every_pair_of_state_and_trigger() {
+fn every_pair_of_state_and_trigger() {
     let mut pairs = 0;
     for (trigger, row) in MATRIX {
         for (state, expected) in STATES.iter().zip(row.chars()) {
@@ -212,9 +212,9 @@ fn r04_n05_every_pair_of_state_and_trigger() {
     );
 }
 
-/// R04: a session that does not exist can only be created, and one that exists cannot.
+/// A session that does not exist can only be created, and one that exists cannot.
 #[test]
-fn r04_creation_is_legal_exactly_where_there_is_nothing() {
+fn creation_is_legal_exactly_where_there_is_nothing() {
     let mut driver = Driver::nothing();
     let commit = driver.seal().expect(Expect::Absent).trigger(Trigger::Ready);
     assert_eq!(*driver.commit(commit).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -407,10 +407,10 @@ fn collected() -> Driver {
     driver
 }
 
-/// O06, R03: every condition of the five systems has a status of its own, is reached by commits, and comes back from
+/// Every condition of the five systems has a status of its own, is reached by commits, and comes back from
 /// the log and from the stored words alone. No two conditions of one system fall together.
 #[test]
-fn o06_r03_each_seeds_states_round_trip() {
+fn each_seeds_states_round_trip() {
     for (seed, name, drive, state, reason) in SEEDS {
         let driver = drive();
         let status = Status::new(*state, *reason);
@@ -426,9 +426,9 @@ fn o06_r03_each_seeds_states_round_trip() {
     }
 }
 
-/// O07: a pause for a confirmation or an outside tool ends with the one matching answer, once.
+/// A pause for a confirmation or an outside tool ends with the one matching answer, once.
 #[test]
-fn o07_only_the_matching_answer_resumes_and_only_once() {
+fn only_the_matching_answer_resumes_and_only_once() {
     let confirmation = |id: &str| {
         NewEvent::of(&Body::UserToolConfirmation(ToolConfirmation::new(id.parse().unwrap(), Decision::Deny)))
     };
@@ -461,9 +461,9 @@ fn o07_only_the_matching_answer_resumes_and_only_once() {
     assert_eq!(driver.status(), Status::new(SessionState::Queued, Reason::ActionResolved));
 }
 
-/// O08: an interrupt clears what is waited for and queued, and asks a run to end.
+/// An interrupt clears what is waited for and queued, and asks a run to end.
 #[test]
-fn o08_interrupt_clears_the_request_the_inputs_and_the_wakes() {
+fn interrupt_clears_the_request_the_inputs_and_the_wakes() {
     let mut driver = delivering();
     let due = driver.effects.now();
     driver.event(NewEvent::wake_scheduled(Wake::new("w", due))).unwrap();
@@ -478,9 +478,9 @@ fn o08_interrupt_clears_the_request_the_inputs_and_the_wakes() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// R11, R12: failing keeps class and text, and only an explicit recovery leads on; what was queued is still there.
+/// Failing keeps class and text, and only an explicit recovery leads on; what was queued is still there.
 #[test]
-fn r12_failure_is_kept_and_recovered_from_explicitly() {
+fn failure_is_kept_and_recovered_from_explicitly() {
     let mut driver = in_state(SessionState::Queued);
     driver.trigger(Trigger::Fail(Failure::new(Reason::ResourceError, "disk detached"))).unwrap();
     let failure = driver.now().failure.clone().unwrap();
@@ -493,9 +493,9 @@ fn r12_failure_is_kept_and_recovered_from_explicitly() {
     assert_eq!(driver.status(), Status::new(SessionState::Queued, Reason::Input));
 }
 
-/// R05, R10: inputs that come before it is ready, or while it is set aside, are served afterwards, and none twice.
+/// Inputs that come before it is ready, or while it is set aside, are served afterwards, and none twice.
 #[test]
-fn r05_r10_early_inputs_are_kept_and_served_once() {
+fn early_inputs_are_kept_and_served_once() {
     let mut driver = Driver::initializing();
     driver.event(NewEvent::user_message("early")).unwrap();
     driver.trigger(Trigger::Ready).unwrap();
@@ -516,9 +516,9 @@ fn r05_r10_early_inputs_are_kept_and_served_once() {
     assert_eq!(driver.now().pending, 1);
 }
 
-/// N05: a run that was asked to let the session be set aside does so when it ends, however it ends.
+/// A run that was asked to let the session be set aside does so when it ends, however it ends.
 #[test]
-fn n05_suspend_while_running_takes_effect_at_the_end() {
+fn suspend_while_running_takes_effect_at_the_end() {
     for end in [0, 1, 2] {
         let mut driver = in_state(SessionState::Running);
         driver.trigger(Trigger::Suspend(Reason::UserPaused)).unwrap();
@@ -539,9 +539,9 @@ fn n05_suspend_while_running_takes_effect_at_the_end() {
     }
 }
 
-/// R05, O12: one prepares at a time; a dead one is replaced, and its late writes are fenced off.
+/// One prepares at a time; a dead one is replaced, and its late writes are fenced off.
 #[test]
-fn r05_preparation_is_leased() {
+fn preparation_is_leased() {
     let mut driver = Driver::initializing();
     let request = driver.lease_request();
     driver.trigger(Trigger::Prepare(request.clone())).unwrap();
@@ -558,9 +558,9 @@ fn r05_preparation_is_leased() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// O12: whoever ends a session while it runs fences the run off, and closes its open calls in the same commit.
+/// Whoever ends a session while it runs fences the run off, and closes its open calls in the same commit.
 #[test]
-fn o12_ending_a_running_session_fences_its_run() {
+fn ending_a_running_session_fences_its_run() {
     for trigger in [
         Trigger::Terminate(Reason::AdminEnded),
         Trigger::Delete(Reason::UserDeleted),

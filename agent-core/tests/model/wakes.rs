@@ -39,10 +39,10 @@ fn woken() -> Driver {
     driver
 }
 
-/// O10: a run is for the wakes that are due when it begins, and when it ends these are done with, once; the others wait
+/// A run is for the wakes that are due when it begins, and when it ends these are done with, once; the others wait
 /// for their own time.
 #[test]
-fn o10_a_run_does_the_wakes_that_are_due() {
+fn a_run_does_the_wakes_that_are_due() {
     let mut driver = woken();
     assert!(begin(&mut driver, 4).is_err(), "nothing is due yet");
     begin(&mut driver, 10).unwrap();
@@ -58,19 +58,19 @@ fn o10_a_run_does_the_wakes_that_are_due() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// O10: a key is used once at a time: the later wake of a key takes the place of the earlier.
+/// A key is used once at a time: the later wake of a key takes the place of the earlier.
 #[test]
-fn o10_a_later_wake_of_a_key_takes_the_place_of_the_earlier() {
+fn a_later_wake_of_a_key_takes_the_place_of_the_earlier() {
     let mut driver = woken();
     driver.event(wake("a", 40)).unwrap();
     assert_eq!(keys(&driver), ["b", "c", "a"]);
     assert_eq!(driver.now().due_at(), Some(at(10)));
 }
 
-/// O10: a wake that is scheduled while a run goes on is never done with by that run, whatever its time says: a host
+/// A wake that is scheduled while a run goes on is never done with by that run, whatever its time says: a host
 /// whose clock is a day behind loses none, nor does an agent that moves its own wake.
 #[test]
-fn o10_x07_a_wake_scheduled_during_a_run_is_for_the_next() {
+fn a_wake_scheduled_during_a_run_is_for_the_next() {
     let day = 24 * 60;
     for minutes in [-day, 0, 10, day] {
         let mut driver = woken();
@@ -87,9 +87,9 @@ fn o10_x07_a_wake_scheduled_during_a_run_is_for_the_next() {
     }
 }
 
-/// O10: a run that is cut off does no wake: they are offered again, and done with by the run that ends.
+/// A run that is cut off does no wake: they are offered again, and done with by the run that ends.
 #[test]
-fn o10_o13_o27_a_run_that_is_lost_leaves_its_wakes() {
+fn a_run_that_is_lost_leaves_its_wakes() {
     let mut driver = woken();
     let epoch = begin(&mut driver, 10).unwrap().epoch.unwrap();
     driver.trigger(Trigger::LeaseExpired(epoch)).unwrap();
@@ -100,10 +100,10 @@ fn o10_o13_o27_a_run_that_is_lost_leaves_its_wakes() {
     assert_eq!(keys(&driver), ["c"]);
 }
 
-/// O10: a wake that is cancelled is gone; where nothing else waits, the session is idle; cancelling it twice, or one
+/// A wake that is cancelled is gone; where nothing else waits, the session is idle; cancelling it twice, or one
 /// that never was, writes nothing.
 #[test]
-fn o10_a_wake_can_be_cancelled() {
+fn a_wake_can_be_cancelled() {
     let mut driver = woken();
     for (key, left) in
         [("b", vec!["a", "c"]), ("b", vec!["a", "c"]), ("never", vec!["a", "c"]), ("a", vec!["c"])]
@@ -125,10 +125,10 @@ fn o10_a_wake_can_be_cancelled() {
     assert!(driver.event(NewEvent::wake_cancelled("")).is_err());
 }
 
-/// O13: what a failed run was for, inputs and wakes, is offered again when its back-off is over; what came after it is
+/// What a failed run was for, inputs and wakes, is offered again when its back-off is over; what came after it is
 /// not held up. After the last attempt the session has failed.
 #[test]
-fn o13_failed_runs_are_tried_again_with_back_off_and_a_limit() {
+fn failed_runs_are_tried_again_with_back_off_and_a_limit() {
     let fail = |driver: &mut Driver, ready| {
         let failure = Failure::new(Reason::RunError, "the model is away");
         driver.run_trigger(Trigger::EndRun(RunEnd::retry(failure, at(ready), 3))).unwrap();
@@ -153,9 +153,9 @@ fn o13_failed_runs_are_tried_again_with_back_off_and_a_limit() {
     assert_eq!(driver.folded(), *driver.now());
 }
 
-/// O13: a run whose process is lost again and again is a failure like another: backed off, and not tried for ever.
+/// A run whose process is lost again and again is a failure like another: backed off, and not tried for ever.
 #[test]
-fn o13_o27_lost_runs_are_backed_off_and_limited() {
+fn lost_runs_are_backed_off_and_limited() {
     let mut driver = woken();
     for attempt in 1..=3_i64 {
         let now = attempt * 20;
@@ -180,9 +180,9 @@ fn o13_o27_lost_runs_are_backed_off_and_limited() {
     assert_eq!(driver.now().attempts, 0);
 }
 
-/// X07: what may run at once may do so by any clock.
+/// What may run at once may do so by any clock.
 #[test]
-fn x07_o14_an_input_runs_by_any_clock() {
+fn an_input_runs_by_any_clock() {
     for minutes in [-3_000_000_000, -24 * 60, 24 * 60] {
         let mut driver = Driver::created();
         driver.event(NewEvent::user_message("hello")).unwrap();

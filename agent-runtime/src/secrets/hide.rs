@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn r25_a_value_is_hidden_wherever_it_stands() {
+    fn a_value_is_hidden_wherever_it_stands() {
         let given = given(&[("correct horse", "a"), ("correct horse battery", "b"), ("12345678", "pin")]);
         assert_eq!(text(&given, "correct horse battery, correct horse"), "(secret b), (secret a)");
         assert_eq!(text(&given, "nothing"), "nothing");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn r25_n16_what_holds_no_value_is_left_as_it_is() {
+    fn what_holds_no_value_is_left_as_it_is() {
         let given = given(&[("correct horse", "a")]);
         let source = r#"{"n":123456789012345678901234567890.10,"s":"\u0041\ud800","t":"\\\"correct"}"#;
         assert_eq!(json(&given, &RawJson::parse(source).unwrap(), 0), None);
@@ -198,9 +198,9 @@ mod tests {
     }
 
     proptest! {
-        /// R25: whatever surrounds a value, in JSON of any shape, it is not there any more, and the rest is.
+        /// Whatever surrounds a value, in JSON of any shape, it is not there any more, and the rest is.
         #[test]
-        fn r25_no_text_around_a_value_shows_it(
+        fn no_text_around_a_value_shows_it(
             before in any::<String>(),
             after in any::<String>(),
             value in "[a-z\"\\\\\n/é]{8,20}",

@@ -16,19 +16,19 @@ use crate::stage::{Stage, dropped_after, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Atomic:
-        x02_a_commit_of_many_events_is_seen_whole,
-        x02_a_creation_is_seen_whole,
-        a27_a_clearing_is_seen_whole,
-        a28_a_full_write_replaces_what_is_visible_or_is_refused,
-        x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing,
-        r06_a_message_and_its_run_happen_together,
-        r07_an_answer_and_the_end_of_its_run_happen_together,
-        x02_the_list_is_as_new_as_the_log (Needs::ImmediateLists),
-        x02_a_dropped_commit_is_whole_or_absent,
-        x02_a_dropped_creation_is_whole_or_absent,
-        x02_a_dropped_write_of_a_workspace_is_whole_or_absent,
-        x02_a_dropped_bind_is_whole_or_absent,
-        x02_dropped_reads_leave_the_store_usable,
+        a_commit_of_many_events_is_seen_whole,
+        a_creation_is_seen_whole,
+        a_clearing_is_seen_whole,
+        a_full_write_replaces_what_is_visible_or_is_refused,
+        a_commit_that_is_refused_at_its_last_step_leaves_nothing,
+        a_message_and_its_run_happen_together,
+        an_answer_and_the_end_of_its_run_happen_together,
+        the_list_is_as_new_as_the_log (Needs::ImmediateLists),
+        a_dropped_commit_is_whole_or_absent,
+        a_dropped_creation_is_whole_or_absent,
+        a_dropped_write_of_a_workspace_is_whole_or_absent,
+        a_dropped_bind_is_whole_or_absent,
+        dropped_reads_leave_the_store_usable,
     ]
 }
 
@@ -63,9 +63,9 @@ async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool
     }
 }
 
-/// X02: while one handle commits many events at a time, no reader on another sees a commit in part, and the record is
+/// While one handle commits many events at a time, no reader on another sees a commit in part, and the record is
 /// never older than the log.
-async fn x02_a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
+async fn a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     let done = Arc::new(AtomicBool::new(false));
@@ -85,8 +85,8 @@ async fn x02_a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// X02: a session that comes to be together with its first messages is seen with all of them or not at all.
-async fn x02_a_creation_is_seen_whole(stage: &Stage) -> Checked {
+/// A session that comes to be together with its first messages is seen with all of them or not at all.
+async fn a_creation_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let workspace = stage.new_workspace(&handles[0]).await?.id;
     for _ in 0..stage.settings.rounds {
@@ -119,8 +119,8 @@ async fn x02_a_creation_is_seen_whole(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A27: a reader sees the history before a clearing or after it: the counts and the start of what is visible fit.
-async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
+/// A reader sees the history before a clearing or after it: the counts and the start of what is visible fit.
+async fn a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     // Before anybody looks: from here on there are five messages or none.
@@ -152,9 +152,9 @@ async fn a27_a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     task.await.map_err(|error| Failure::new("the reader", "an end", error))?
 }
 
-/// A28: what is visible is replaced by one commit, from the head that its writer has read; from an older one it is
+/// What is visible is replaced by one commit, from the head that its writer has read; from an older one it is
 /// refused, and what was visible stays.
-async fn a28_a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) -> Checked {
+async fn a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let before = stage.fill(&storage, &session, 5).await?;
@@ -172,8 +172,8 @@ async fn a28_a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) 
     same("the visible events", &storage.sessions.read(session.id, read).await?.events.len(), &3)
 }
 
-/// X02, R04: where the last of many steps is refused, none was taken.
-async fn x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage) -> Checked {
+/// Where the last of many steps is refused, none was taken.
+async fn a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.say(&storage, &session, "before").await?.session;
@@ -215,8 +215,8 @@ async fn x02_r04_a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage:
     Ok(())
 }
 
-/// R06: a message and the beginning of its run are one commit of one event.
-async fn r06_a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
+/// A message and the beginning of its run are one commit of one event.
+async fn a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let run = stage.effects.new_run_id();
@@ -229,8 +229,8 @@ async fn r06_a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
     same("the events", &running.head, &session.head.next())
 }
 
-/// R07: an answer and the end of its run are one commit of one event, and what it answered is done with.
-async fn r07_an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> Checked {
+/// An answer and the end of its run are one commit of one event, and what it answered is done with.
+async fn an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
@@ -247,8 +247,8 @@ async fn r07_an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> 
     same("the last event", &body, &Some(Body::AgentMessage(agent_core::event::Message::new("hello"))))
 }
 
-/// X02: once a commit is acknowledged, the list shows what it did, as the log does.
-async fn x02_the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
+/// Once a commit is acknowledged, the list shows what it did, as the log does.
+async fn the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for n in 0..stage.settings.rounds {
@@ -263,9 +263,9 @@ async fn x02_the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
 /// The most polls that a sweep of dropped futures tries before it gives up.
 const SWEEP: usize = 200;
 
-/// X02: a commit whose future is dropped after any number of polls happened whole or not at all, or still happens;
+/// A commit whose future is dropped after any number of polls happened whole or not at all, or still happens;
 /// the same commit sent again settles it, and the store is usable.
-async fn x02_a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
+async fn a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     for polls in 0..SWEEP {
@@ -293,8 +293,8 @@ async fn x02_a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a commit", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// X02: as for a commit, for one that creates a session.
-async fn x02_a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
+/// As for a commit, for one that creates a session.
+async fn a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for polls in 0..SWEEP {
         let new = stage.session(&storage).await?;
@@ -317,8 +317,8 @@ async fn x02_a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a creation", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// X02: a creation, a change, a configuration and a deletion of a workspace whose futures are dropped.
-async fn x02_a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Checked {
+/// A creation, a change, a configuration and a deletion of a workspace whose futures are dropped.
+async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let store = &storage.workspaces;
     let mut all_ended = false;
@@ -380,8 +380,8 @@ async fn x02_a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) ->
     same("those that are left", &store.list(WorkspaceQuery::new()).await?.items.len(), &0)
 }
 
-/// X02: a bind and an unbinding whose futures are dropped.
-async fn x02_a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
+/// A bind and an unbinding whose futures are dropped.
+async fn a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (device, kept) = (stage.device("laptop")?, stage.device("kept")?);
     let other = stage.effects.new_workspace_id();
@@ -407,8 +407,8 @@ async fn x02_a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a bind", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// X02: reads, lists, waits and purges that are dropped at any point leave the store as it was, and usable.
-async fn x02_dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
+/// Reads, lists, waits and purges that are dropped at any point leave the store as it was, and usable.
+async fn dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 20).await?;

@@ -12,18 +12,18 @@ use crate::stage::{Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bindings:
-        a15_an_unknown_device_is_bound_to_none,
-        a16_the_last_bind_wins,
-        a16_a_bind_that_expects_another_changes_nothing,
-        a18_a_first_contact_never_moves_a_binding,
-        a16_unbinding_says_whether_it_was_bound,
-        a17_all_devices_of_a_workspace_are_unbound_and_no_other,
-        a17_x03_unbinding_a_workspace_never_erases_a_newer_bind,
-        a16_x03_binds_of_many_devices_never_lose_each_other,
-        a17_bindings_are_listed_by_device_and_by_workspace,
-        x05_a15_hostile_device_ids_are_kept_apart,
-        a01_x05_bad_device_ids_never_reach_a_store,
-        x05_cursors_of_other_queries_are_refused,
+        an_unknown_device_is_bound_to_none,
+        the_last_bind_wins,
+        a_bind_that_expects_another_changes_nothing,
+        a_first_contact_never_moves_a_binding,
+        unbinding_says_whether_it_was_bound,
+        all_devices_of_a_workspace_are_unbound_and_no_other,
+        unbinding_a_workspace_never_erases_a_newer_bind,
+        binds_of_many_devices_never_lose_each_other,
+        bindings_are_listed_by_device_and_by_workspace,
+        hostile_device_ids_are_kept_apart,
+        bad_device_ids_never_reach_a_store,
+        cursors_of_other_queries_are_refused,
     ]
 }
 
@@ -48,8 +48,8 @@ pub(super) async fn all_bindings(storage: &Storage, query: BindingQuery) -> Chec
     }
 }
 
-/// A15: a device that was never bound is bound to none; that is no error.
-async fn a15_an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
+/// A device that was never bound is bound to none; that is no error.
+async fn an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let device = stage.device("never seen")?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
@@ -57,8 +57,8 @@ async fn a15_an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
     same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
 }
 
-/// A16: with `Expect::Any` the last bind wins, and binding to what is bound already is fine.
-async fn a16_the_last_bind_wins(stage: &Stage) -> Checked {
+/// With `Expect::Any` the last bind wins, and binding to what is bound already is fine.
+async fn the_last_bind_wins(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let device = stage.device("laptop")?;
     for _ in 0..5 {
@@ -73,8 +73,8 @@ async fn a16_the_last_bind_wins(stage: &Stage) -> Checked {
     same("the number of bindings", &all_bindings(&storage, BindingQuery::new()).await?.len(), &1)
 }
 
-/// A16: a rebind whose expectation does not hold is a `Conflict`, also for a device that is not bound.
-async fn a16_a_bind_that_expects_another_changes_nothing(stage: &Stage) -> Checked {
+/// A rebind whose expectation does not hold is a `Conflict`, also for a device that is not bound.
+async fn a_bind_that_expects_another_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let device = stage.device("laptop")?;
     let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
@@ -89,8 +89,8 @@ async fn a16_a_bind_that_expects_another_changes_nothing(stage: &Stage) -> Check
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(ids[2]))
 }
 
-/// A18: a bind that expects none returns the winner's workspace where there is one, and leaves it.
-async fn a18_a_first_contact_never_moves_a_binding(stage: &Stage) -> Checked {
+/// A bind that expects none returns the winner's workspace where there is one, and leaves it.
+async fn a_first_contact_never_moves_a_binding(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let device = stage.device("phone")?;
     let (first, second) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
@@ -99,8 +99,8 @@ async fn a18_a_first_contact_never_moves_a_binding(stage: &Stage) -> Checked {
     same("what it is bound to", &handles[0].bindings.resolve(&device).await?, &Some(first))
 }
 
-/// A16: an unbound device is bound to none, and can be bound again.
-async fn a16_unbinding_says_whether_it_was_bound(stage: &Stage) -> Checked {
+/// An unbound device is bound to none, and can be bound again.
+async fn unbinding_says_whether_it_was_bound(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let device = stage.device("laptop")?;
     let workspace = stage.effects.new_workspace_id();
@@ -112,8 +112,8 @@ async fn a16_unbinding_says_whether_it_was_bound(stage: &Stage) -> Checked {
     same("bound again", &storage.bindings.bind(&device, workspace, Expect::Absent).await?, &workspace)
 }
 
-/// A17: all devices of a workspace are unbound in one step, and counted; those of others stay.
-async fn a17_all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) -> Checked {
+/// All devices of a workspace are unbound in one step, and counted; those of others stay.
+async fn all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let (left, kept) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
     for n in 0..20 {
@@ -130,9 +130,9 @@ async fn a17_all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) 
     Ok(())
 }
 
-/// A17, X03: a device that is bound elsewhere while its former workspace is unbound stays bound there: in either order
+/// A device that is bound elsewhere while its former workspace is unbound stays bound there: in either order
 /// that is the outcome.
-async fn a17_x03_unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
+async fn unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     // One device: whoever unbinds a workspace may have to look at all that ever were.
     let device = stage.device("device")?;
@@ -153,8 +153,8 @@ async fn a17_x03_unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) 
     Ok(())
 }
 
-/// A16, X03: binds of different devices from several handles never lose each other.
-async fn a16_x03_binds_of_many_devices_never_lose_each_other(stage: &Stage) -> Checked {
+/// Binds of different devices from several handles never lose each other.
+async fn binds_of_many_devices_never_lose_each_other(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let count = stage.settings.rounds.min(500);
     let workspace = stage.effects.new_workspace_id();
@@ -172,8 +172,8 @@ async fn a16_x03_binds_of_many_devices_never_lose_each_other(stage: &Stage) -> C
     same("all bindings", &listed, &expected)
 }
 
-/// A17: bindings are listed in the order of the devices' bytes, by pages, and looked up from the workspace's side.
-async fn a17_bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checked {
+/// Bindings are listed in the order of the devices' bytes, by pages, and looked up from the workspace's side.
+async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
     let mut expected = BTreeSet::new();
@@ -253,8 +253,8 @@ fn hostile_devices() -> Vec<String> {
     devices
 }
 
-/// X05, A15: any text is a device, is handed back byte for byte, and is no other device.
-async fn x05_a15_hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
+/// Any text is a device, is handed back byte for byte, and is no other device.
+async fn hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut expected = BTreeSet::new();
     for text in hostile_devices() {
@@ -277,8 +277,8 @@ async fn x05_a15_hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
     same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
 }
 
-/// A01, X05: an id that is empty, too long or holds control characters is no id, so that no store ever sees it.
-async fn a01_x05_bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
+/// An id that is empty, too long or holds control characters is no id, so that no store ever sees it.
+async fn bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
     let long = "x".repeat(10_000);
     for text in ["", "a\0b", "a\nb", "\u{7f}", "\u{85}", &long] {
         let parsed = text.parse::<DeviceId>().map_err(Error::from);
@@ -293,8 +293,8 @@ async fn a01_x05_bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
     same("the workspaces of an untouched store", &page.items.len(), &0)
 }
 
-/// X05: a cursor leads on in its own query and in no other.
-async fn x05_cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
+/// A cursor leads on in its own query and in no other.
+async fn cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.effects.new_workspace_id();
     for n in 0..3 {

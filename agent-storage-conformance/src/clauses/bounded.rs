@@ -13,15 +13,15 @@ use crate::stage::{Stage, ends, goes_on, own_events, walk};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bounded:
-        r15_o21_any_page_size_gives_every_event_once,
-        r15_o21_a_read_gives_the_range_that_was_asked_for,
-        r15_events_are_filtered_by_type,
-        r15_a_page_ends_before_it_grows_too_large,
-        a23_a_long_session_is_written_and_read_at_its_end,
-        a39_r15_messages_are_counted_without_reading_them,
-        o02_pages_hold_while_the_session_grows,
-        o21_waiting_ends_with_the_next_event,
-        o21_following_gives_every_event_once,
+        any_page_size_gives_every_event_once,
+        a_read_gives_the_range_that_was_asked_for,
+        events_are_filtered_by_type,
+        a_page_ends_before_it_grows_too_large,
+        a_long_session_is_written_and_read_at_its_end,
+        messages_are_counted_without_reading_them,
+        pages_hold_while_the_session_grows,
+        waiting_ends_with_the_next_event,
+        following_gives_every_event_once,
     ]
 }
 
@@ -29,8 +29,8 @@ fn seqs(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.seq.get()).collect()
 }
 
-/// R15, O21: by pages of any size, in either direction, each event comes once and in order.
-async fn r15_o21_any_page_size_gives_every_event_once(stage: &Stage) -> Checked {
+/// By pages of any size, in either direction, each event comes once and in order.
+async fn any_page_size_gives_every_event_once(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 41).await?;
@@ -50,8 +50,8 @@ async fn r15_o21_any_page_size_gives_every_event_once(stage: &Stage) -> Checked 
     same("a page without an end", &storage.sessions.read(session.id, many).await?.events.len(), &42)
 }
 
-/// R15, O21: after, before and both, from either end, also beyond both ends.
-async fn r15_o21_a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Checked {
+/// After, before and both, from either end, also beyond both ends.
+async fn a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 19).await?;
@@ -81,8 +81,8 @@ async fn r15_o21_a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Che
     Ok(())
 }
 
-/// R15: only events of the types that were asked for, by pages that skip and repeat none.
-async fn r15_events_are_filtered_by_type(stage: &Stage) -> Checked {
+/// Only events of the types that were asked for, by pages that skip and repeat none.
+async fn events_are_filtered_by_type(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let events = (0..30).map(|n| match n % 3 {
@@ -110,8 +110,8 @@ async fn r15_events_are_filtered_by_type(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// R15: a page ends before the event that would take it over its bytes, but holds one event at least.
-async fn r15_a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
+/// A page ends before the event that would take it over its bytes, but holds one event at least.
+async fn a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let kind: EventType = "x.app.blob".parse()?;
@@ -145,8 +145,8 @@ async fn r15_a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A23: a session of thousands of events takes another, and gives its last, like a short one.
-async fn a23_a_long_session_is_written_and_read_at_its_end(stage: &Stage) -> Checked {
+/// A session of thousands of events takes another, and gives its last, like a short one.
+async fn a_long_session_is_written_and_read_at_its_end(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 4000).await?;
@@ -161,9 +161,9 @@ async fn a23_a_long_session_is_written_and_read_at_its_end(stage: &Stage) -> Che
     stage.say(&storage, &done.session, "and another").await.map(drop)
 }
 
-/// A39, R15: messages of each kind, tool calls and runs are counted in the record and in the list, and agree with the
+/// Messages of each kind, tool calls and runs are counted in the record and in the list, and agree with the
 /// log.
-async fn a39_r15_messages_are_counted_without_reading_them(stage: &Stage) -> Checked {
+async fn messages_are_counted_without_reading_them(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "one").await?;
@@ -186,8 +186,8 @@ async fn a39_r15_messages_are_counted_without_reading_them(stage: &Stage) -> Che
     same("the counts in the list", &list.items.first().map(|item| item.counts), &Some(counts))
 }
 
-/// O02: pages that someone turns while the session grows hold each event that was there once.
-async fn o02_pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
+/// Pages that someone turns while the session grows hold each event that was there once.
+async fn pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let mut now = stage.fill(&handles[0], &session, 20).await?;
@@ -206,8 +206,8 @@ async fn o02_pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
     same("all, forward", &seqs(&forward), &(1..=now.head.get()).collect())
 }
 
-/// O21: waiting for a session ends at once where there is news, and else with the next event, on any handle.
-async fn o21_waiting_ends_with_the_next_event(stage: &Stage) -> Checked {
+/// Waiting for a session ends at once where there is news, and else with the next event, on any handle.
+async fn waiting_ends_with_the_next_event(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let head = handles[1].sessions.changed(session.id, Seq::ZERO).await?;
@@ -240,8 +240,8 @@ async fn collect(storage: Storage, id: agent_core::SessionId, until: Seq) -> Che
     Ok(seen)
 }
 
-/// O21: someone who follows a session while others write to it gets each event once, in order.
-async fn o21_following_gives_every_event_once(stage: &Stage) -> Checked {
+/// Someone who follows a session while others write to it gets each event once, in order.
+async fn following_gives_every_event_once(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     let count = (stage.settings.rounds / 10).clamp(3, 30) as u64;

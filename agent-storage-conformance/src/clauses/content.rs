@@ -21,21 +21,21 @@ use crate::stage::{START, Stage, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Content:
-        x05_a22_r14_any_text_comes_back_byte_for_byte,
-        x05_ten_mebibytes_come_back_byte_for_byte,
-        n16_x05_numbers_of_any_size_are_not_rewritten,
-        o03_n16_unknown_types_and_fields_are_kept,
-        o03_o22_every_known_type_round_trips,
-        a40_nothing_is_stored_that_was_not_said,
-        r14_who_said_it_is_kept,
-        x07_r14_the_order_is_the_sequence_when_the_clock_steps_back,
-        x07_x05_times_at_both_ends_are_kept,
-        n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept,
-        r19_n14_f10_a_change_touches_only_what_it_names,
-        o20_resources_are_replaced_as_a_whole,
-        a25_a26_the_system_prompt_and_the_metadata_outlive_clearing,
-        r03_a_record_says_where_a_session_came_from,
-        x05_a_title_of_a_person_is_not_replaced_by_a_made_up_one,
+        any_text_comes_back_byte_for_byte,
+        ten_mebibytes_come_back_byte_for_byte,
+        numbers_of_any_size_are_not_rewritten,
+        unknown_types_and_fields_are_kept,
+        every_known_type_round_trips,
+        nothing_is_stored_that_was_not_said,
+        who_said_it_is_kept,
+        the_order_is_the_sequence_when_the_clock_steps_back,
+        times_at_both_ends_are_kept,
+        what_is_said_of_a_session_is_kept,
+        a_change_touches_only_what_it_names,
+        resources_are_replaced_as_a_whole,
+        the_system_prompt_and_the_metadata_outlive_clearing,
+        a_record_says_where_a_session_came_from,
+        a_title_of_a_person_is_not_replaced_by_a_made_up_one,
     ]
 }
 
@@ -121,8 +121,8 @@ fn hostile_texts() -> Vec<String> {
     texts
 }
 
-/// X05, A22, R14: any text, as a message of a person, of the agent or of the system.
-async fn x05_a22_r14_any_text_comes_back_byte_for_byte(stage: &Stage) -> Checked {
+/// Any text, as a message of a person, of the agent or of the system.
+async fn any_text_comes_back_byte_for_byte(stage: &Stage) -> Checked {
     let texts = hostile_texts();
     let mut events: Vec<NewEvent> = Vec::new();
     for text in &texts {
@@ -139,8 +139,8 @@ async fn x05_a22_r14_any_text_comes_back_byte_for_byte(stage: &Stage) -> Checked
     Ok(())
 }
 
-/// X05: 10 MiB in one message, of characters of every width.
-async fn x05_ten_mebibytes_come_back_byte_for_byte(stage: &Stage) -> Checked {
+/// 10 MiB in one message, of characters of every width.
+async fn ten_mebibytes_come_back_byte_for_byte(stage: &Stage) -> Checked {
     let text = "aé한👍\n\"\\\u{0}".repeat((10 << 20) / 14);
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -163,8 +163,8 @@ fn custom(kind: &str, json: &str) -> Checked<NewEvent> {
     Ok(NewEvent::new(kind.parse()?, RawJson::parse(json)?))
 }
 
-/// N16, X05: numbers of any size and any spelling, the order and repetition of keys, and escapes stay as they were.
-async fn n16_x05_numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked {
+/// Numbers of any size and any spelling, the order and repetition of keys, and escapes stay as they were.
+async fn numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked {
     let mut events = Vec::new();
     for json in [
         "0",
@@ -203,9 +203,9 @@ async fn n16_x05_numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked
     round_trip(stage, events).await
 }
 
-/// O03, N16: types and fields that this version does not know are kept byte for byte and in their order; events of a
+/// Types and fields that this version does not know are kept byte for byte and in their order; events of a
 /// known type keep unknown fields of their payload too.
-async fn o03_n16_unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
+async fn unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
     let mut events = vec![
         custom("x.app.anything", "[1,{\"deep\":[null]}]")?,
         custom("user.gesture", "{\"kind\":\"wave\"}")?,
@@ -227,8 +227,8 @@ async fn o03_n16_unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
     round_trip(stage, events).await
 }
 
-/// O03, O22: every event type that the library knows, in a conversation that has them all.
-async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
+/// Every event type that the library knows, in a conversation that has them all.
+async fn every_known_type_round_trips(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (call, span) =
@@ -301,8 +301,8 @@ async fn o03_o22_every_known_type_round_trips(stage: &Stage) -> Checked {
     same("a confirmation", &Body::parse(&answer.kind(), &answer.to_json())?, &answer)
 }
 
-/// A40: a log holds what was said and nothing else: no counts of tokens, no times, no names that nobody gave.
-async fn a40_nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
+/// A log holds what was said and nothing else: no counts of tokens, no times, no names that nobody gave.
+async fn nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
@@ -318,9 +318,9 @@ async fn a40_nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
     holds_for("no event has further fields", &stored, stored.iter().all(|event| event.extra.is_empty()))
 }
 
-/// R14: the author of each event is kept: its own, or that of the commit, or whoever its type speaks for; with any
+/// The author of each event is kept: its own, or that of the commit, or whoever its type speaks for; with any
 /// name.
-async fn r14_who_said_it_is_kept(stage: &Stage) -> Checked {
+async fn who_said_it_is_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let mut actors = vec![Actor::USER, Actor::AGENT, Actor::SYSTEM];
@@ -363,9 +363,9 @@ fn texts(events: &[Event]) -> Checked<Vec<String>> {
     messages.map(|event| Ok(event.data.to::<Message>()?.text)).collect()
 }
 
-/// X07, R14: events that were sealed by clocks that step back are read in the order in which they were committed, in
+/// Events that were sealed by clocks that step back are read in the order in which they were committed, in
 /// both directions; each keeps its time; last activity never steps back.
-async fn x07_r14_the_order_is_the_sequence_when_the_clock_steps_back(stage: &Stage) -> Checked {
+async fn the_order_is_the_sequence_when_the_clock_steps_back(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_session(&storage).await?.id;
     let offsets = [0i64, -1, 5_000_000, -86_400_000_000, 3, 3, -3_600_000_000, 86_400_000_000, 0];
@@ -391,8 +391,8 @@ async fn x07_r14_the_order_is_the_sequence_when_the_clock_steps_back(stage: &Sta
     Ok(())
 }
 
-/// X07, X05: the earliest and the latest time that there is are kept to the microsecond.
-async fn x07_x05_times_at_both_ends_are_kept(stage: &Stage) -> Checked {
+/// The earliest and the latest time that there is are kept to the microsecond.
+async fn times_at_both_ends_are_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_session(&storage).await?.id;
     let times = [
@@ -412,9 +412,9 @@ async fn x07_x05_times_at_both_ends_are_kept(stage: &Stage) -> Checked {
     same("when it was last active", &storage.sessions.load(id).await?.last_active_at, &Timestamp::MAX)
 }
 
-/// N01, N20, N12, O01, R22: labels, references, metadata, title and resources come back as they were said, at creation
+/// Labels, references, metadata, title and resources come back as they were said, at creation
 /// and later, in the record and in lists.
-async fn n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept(stage: &Stage) -> Checked {
+async fn what_is_said_of_a_session_is_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let resource = Resource::new("repository", "https://example.org/a.git?x=1#y", "/work/ä b")
         .with_access(Access::Write);
@@ -452,8 +452,8 @@ async fn n01_n20_n12_o01_r22_what_is_said_of_a_session_is_kept(stage: &Stage) ->
     Ok(())
 }
 
-/// R19, N14, F10: a change of what is said touches only what it names, and is refused where the session has moved on.
-async fn r19_n14_f10_a_change_touches_only_what_it_names(stage: &Stage) -> Checked {
+/// A change of what is said touches only what it names, and is refused where the session has moved on.
+async fn a_change_touches_only_what_it_names(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
@@ -480,8 +480,8 @@ async fn r19_n14_f10_a_change_touches_only_what_it_names(stage: &Stage) -> Check
     same("what is said after removing a field", &done.attributes, &expected)
 }
 
-/// O20: attached resources are listed in their order, and replaced as a whole.
-async fn o20_resources_are_replaced_as_a_whole(stage: &Stage) -> Checked {
+/// Attached resources are listed in their order, and replaced as a whole.
+async fn resources_are_replaced_as_a_whole(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     let resource = |n: usize| Resource::new("directory", format!("/src/{n}"), format!("/mnt/{n}"));
@@ -495,8 +495,8 @@ async fn o20_resources_are_replaced_as_a_whole(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A25, A26: the custom system prompt is told from injected text, and it and the metadata outlive a clearing.
-async fn a25_a26_the_system_prompt_and_the_metadata_outlive_clearing(stage: &Stage) -> Checked {
+/// The custom system prompt is told from injected text, and it and the metadata outlive a clearing.
+async fn the_system_prompt_and_the_metadata_outlive_clearing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let new = stage.session(&storage).await?;
     let session =
@@ -524,8 +524,8 @@ async fn a25_a26_the_system_prompt_and_the_metadata_outlive_clearing(stage: &Sta
     same("the log keeps all", &(events.len() as u64), &now.head.get())
 }
 
-/// R03: a record says its workspace, creator, origin and times, and what it is doing and why.
-async fn r03_a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
+/// A record says its workspace, creator, origin and times, and what it is doing and why.
+async fn a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let new: NewSession = stage.session(&storage).await?;
     let creator = Actor::named(Role::User, "alice")?;
@@ -548,8 +548,8 @@ async fn r03_a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
     same("why", &now.status.to_string().as_str(), &"terminated (user_ended)")
 }
 
-/// X05: a title that a person chose is not replaced by one that was made up; it can be removed.
-async fn x05_a_title_of_a_person_is_not_replaced_by_a_made_up_one(stage: &Stage) -> Checked {
+/// A title that a person chose is not replaced by one that was made up; it can be removed.
+async fn a_title_of_a_person_is_not_replaced_by_a_made_up_one(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     let mut title = |patch: Patch| {

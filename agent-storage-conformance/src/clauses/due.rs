@@ -14,12 +14,12 @@ use crate::stage::{START, Stage, ends};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
-        o10_o14_what_is_due_is_found_in_its_order (Needs::ImmediateLists),
-        o14_x08_what_is_due_is_found_after_reopening (Needs::ImmediateLists),
-        o14_what_was_done_is_due_no_more (Needs::ImmediateLists),
-        o14_o19_a_child_at_rest_is_due_until_its_parent_is_told (Needs::ImmediateLists),
-        o14_x05_pages_of_what_is_due_neither_skip_nor_repeat (Needs::ImmediateLists),
-        o14_r20_what_is_due_can_be_filtered (Needs::ImmediateLists),
+        what_is_due_is_found_in_its_order (Needs::ImmediateLists),
+        what_is_due_is_found_after_reopening (Needs::ImmediateLists),
+        what_was_done_is_due_no_more (Needs::ImmediateLists),
+        a_child_at_rest_is_due_until_its_parent_is_told (Needs::ImmediateLists),
+        pages_of_what_is_due_neither_skip_nor_repeat (Needs::ImmediateLists),
+        what_is_due_can_be_filtered (Needs::ImmediateLists),
     ]
 }
 
@@ -102,9 +102,9 @@ fn by(expected: &[(i64, SessionId)], until: i64) -> Vec<SessionId> {
     expected.iter().filter(|(at, _)| *at <= until).map(|(_, id)| *id).collect()
 }
 
-/// O10, O14: inputs that wait, wakes, retries and questions whose time is over are found across sessions, in the order
+/// Inputs that wait, wakes, retries and questions whose time is over are found across sessions, in the order
 /// in which they are due; no others. The filter is a moment, and what falls on it is due.
-async fn o10_o14_what_is_due_is_found_in_its_order(stage: &Stage) -> Checked {
+async fn what_is_due_is_found_in_its_order(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected = one_of_each(stage, &storage).await?;
     for until in [0, 9, 10, 24, 25, 35, 10_000] {
@@ -117,17 +117,17 @@ async fn o10_o14_what_is_due_is_found_in_its_order(stage: &Stage) -> Checked {
     same("the times that they are due", &times, &vec![Some(Timestamp::UNIX_EPOCH), at(10), at(20)])
 }
 
-/// O14, X08: the same is found after a restart.
-async fn o14_x08_what_is_due_is_found_after_reopening(stage: &Stage) -> Checked {
+/// The same is found after a restart.
+async fn what_is_due_is_found_after_reopening(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected = one_of_each(stage, &storage).await?;
     let storage = stage.reopen(storage).await?;
     same("what is due", &due_ids(&storage, minutes(10_000)).await?, &by(&expected, 10_000))
 }
 
-/// O14: a session whose input was answered, that runs, or that is over is due no more; one that is set aside is due
+/// A session whose input was answered, that runs, or that is over is due no more; one that is set aside is due
 /// again when it goes on.
-async fn o14_what_was_done_is_due_no_more(stage: &Stage) -> Checked {
+async fn what_was_done_is_due_no_more(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let until = minutes(10_000);
     let found = async |storage: &Storage| due_ids(storage, until).await;
@@ -152,8 +152,8 @@ async fn o14_what_was_done_is_due_no_more(stage: &Stage) -> Checked {
     same("deleted", &found(&storage).await?, &vec![])
 }
 
-/// O14, X05: pages of any size give each session that is due once, in order, where many are due at one moment too.
-async fn o14_x05_pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> Checked {
+/// Pages of any size give each session that is due once, in order, where many are due at one moment too.
+async fn pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let mut expected = Vec::new();
@@ -178,8 +178,8 @@ async fn o14_x05_pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> 
     same("a cursor of another query is refused", &refused.is_err(), &true)
 }
 
-/// O14, R20: workspace, labels and state narrow down what is due.
-async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
+/// Workspace, labels and state narrow down what is due.
+async fn what_is_due_can_be_filtered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
     let mut made = Vec::new();
@@ -206,8 +206,8 @@ async fn o14_r20_what_is_due_can_be_filtered(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O14, O19: a child that has come to rest is due until its parent has been told; telling it again tells nothing.
-async fn o14_o19_a_child_at_rest_is_due_until_its_parent_is_told(stage: &Stage) -> Checked {
+/// A child that has come to rest is due until its parent has been told; telling it again tells nothing.
+async fn a_child_at_rest_is_due_until_its_parent_is_told(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;

@@ -22,15 +22,15 @@ use crate::worker::{CONFIG, Order, Worker, seq};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Durable:
-        x08_r09_every_step_of_a_conversation_is_there_after_reopening,
-        x08_all_kinds_of_objects_are_there_after_reopening,
-        r08_r09_r10_a_suspended_session_goes_on_where_it_was,
-        o02_x02_what_was_acknowledged_outlives_a_kill (Needs::Crash),
-        a03_x02_created_sessions_outlive_a_kill (Needs::Crash),
-        a02_a10_x02_workspaces_outlive_a_kill (Needs::Crash),
-        a15_x02_bindings_outlive_a_kill (Needs::Crash),
-        x03_processes_on_one_store_behave_like_one (Needs::Processes),
-        a18_x03_first_contacts_from_processes_agree (Needs::Processes),
+        every_step_of_a_conversation_is_there_after_reopening,
+        all_kinds_of_objects_are_there_after_reopening,
+        a_suspended_session_goes_on_where_it_was,
+        what_was_acknowledged_outlives_a_kill (Needs::Crash),
+        created_sessions_outlive_a_kill (Needs::Crash),
+        workspaces_outlive_a_kill (Needs::Crash),
+        bindings_outlive_a_kill (Needs::Crash),
+        processes_on_one_store_behave_like_one (Needs::Processes),
+        first_contacts_from_processes_agree (Needs::Processes),
     ]
 }
 
@@ -43,9 +43,9 @@ async fn look(storage: &Storage, session: &Session) -> Checked<(Session, Vec<Eve
     Ok((record, events, summary))
 }
 
-/// X08, R09: after each commit of a conversation that uses most of what there is, a reopened store says what the
+/// After each commit of a conversation that uses most of what there is, a reopened store says what the
 /// former handle said: the record, the log, the list.
-async fn x08_r09_every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) -> Checked {
+async fn every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     let call: agent_core::model::CallId = "call 1".parse()?;
@@ -111,8 +111,8 @@ async fn x08_r09_every_step_of_a_conversation_is_there_after_reopening(stage: &S
     same("the state at the end", &session.status.state, &SessionState::Deleted)
 }
 
-/// X08: workspaces, configurations, bindings, tombstones and signs of deletion are there after reopening.
-async fn x08_all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Checked {
+/// Workspaces, configurations, bindings, tombstones and signs of deletion are there after reopening.
+async fn all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let gone = stage.new_workspace(&storage).await?;
@@ -131,9 +131,9 @@ async fn x08_all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// R08, R09, R10: closing a session keeps everything; restored, it goes on where it was: what was handled is not
+/// Closing a session keeps everything; restored, it goes on where it was: what was handled is not
 /// handed out again, what was not is.
-async fn r08_r09_r10_a_suspended_session_goes_on_where_it_was(stage: &Stage) -> Checked {
+async fn a_suspended_session_goes_on_where_it_was(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "handled").await?;
@@ -186,9 +186,9 @@ async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Stora
     Ok((stage.open().await?, said))
 }
 
-/// O02, X02: a process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
+/// A process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
 /// a session that goes on.
-async fn o02_x02_what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
+async fn what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_appends).await
 }
 
@@ -217,9 +217,9 @@ async fn kill_appends(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     Ok(())
 }
 
-/// A03, X02: a process that is killed while it creates sessions leaves each that it was acknowledged, whole, at most one
+/// A process that is killed while it creates sessions leaves each that it was acknowledged, whole, at most one
 /// more, which is whole too, and nothing that is damaged.
-async fn a03_x02_created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
+async fn created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_creations).await
 }
 
@@ -275,9 +275,9 @@ async fn every_session(storage: &Storage) -> Checked<Vec<SessionId>> {
     }
 }
 
-/// A02, A10, X02: a process that is killed while it makes workspaces and configures them leaves each that it was
+/// A process that is killed while it makes workspaces and configures them leaves each that it was
 /// acknowledged, whole, and nothing that is damaged.
-async fn a02_a10_x02_workspaces_outlive_a_kill(stage: &Stage) -> Checked {
+async fn workspaces_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_configurations).await
 }
 
@@ -326,9 +326,9 @@ async fn kill_configurations(stage: Arc<Stage>, kills: Range<usize>) -> Checked 
     Ok(())
 }
 
-/// A15, X02: a process that is killed while it binds devices leaves each bind that it was acknowledged, at most one
+/// A process that is killed while it binds devices leaves each bind that it was acknowledged, at most one
 /// more, and those that were there before.
-async fn a15_x02_bindings_outlive_a_kill(stage: &Stage) -> Checked {
+async fn bindings_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_binds).await
 }
 
@@ -363,8 +363,8 @@ async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     Ok(())
 }
 
-/// X03: four processes append to one session, while this one does too: nothing is lost, doubled or out of order.
-async fn x03_processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
+/// Four processes append to one session, while this one does too: nothing is lost, doubled or out of order.
+async fn processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
     let at = address(stage)?;
     let storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
@@ -409,8 +409,8 @@ async fn x03_processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
     same("how many different messages", &(texts.len() as u64), &(5 * each))
 }
 
-/// A18, X03: first contacts of one device from four processes agree on one workspace.
-async fn a18_x03_first_contacts_from_processes_agree(stage: &Stage) -> Checked {
+/// First contacts of one device from four processes agree on one workspace.
+async fn first_contacts_from_processes_agree(stage: &Stage) -> Checked {
     let at = address(stage)?;
     let storage = stage.open().await?;
     for round in 0..3 {

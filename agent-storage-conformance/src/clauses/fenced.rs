@@ -14,17 +14,17 @@ use crate::stage::{Stage, own_events, race, walk};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Fenced:
-        o12_a_run_writes_while_its_lease_lives,
-        o12_an_ended_run_writes_nothing_more,
-        o12_a_run_that_was_taken_over_writes_nothing_more,
-        o12_an_epoch_that_never_was_writes_nothing,
-        o12_x03_a_late_write_and_a_take_over_have_an_order,
-        a42_o12_a_second_run_is_told_who_holds_the_session,
-        a42_only_the_run_writes_as_the_agent,
-        a42_r10_inputs_and_readers_need_no_lease,
-        o12_a_forced_end_fences_the_run,
-        o12_signs_of_life_are_seen_and_are_no_events,
-        o12_r05_one_prepares_at_a_time,
+        a_run_writes_while_its_lease_lives,
+        an_ended_run_writes_nothing_more,
+        a_run_that_was_taken_over_writes_nothing_more,
+        an_epoch_that_never_was_writes_nothing,
+        a_late_write_and_a_take_over_have_an_order,
+        a_second_run_is_told_who_holds_the_session,
+        only_the_run_writes_as_the_agent,
+        inputs_and_readers_need_no_lease,
+        a_forced_end_fences_the_run,
+        signs_of_life_are_seen_and_are_no_events,
+        one_prepares_at_a_time,
     ]
 }
 
@@ -52,8 +52,8 @@ fn ends() -> [(&'static str, RunEnd); 4] {
     ]
 }
 
-/// O12: a run writes as the agent, as often as it likes, while its lease lives.
-async fn o12_a_run_writes_while_its_lease_lives(stage: &Stage) -> Checked {
+/// A run writes as the agent, as often as it likes, while its lease lives.
+async fn a_run_writes_while_its_lease_lives(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (mut session, run) = stage.begin_run(&handles[0], &session, "work").await?;
@@ -67,9 +67,9 @@ async fn o12_a_run_writes_while_its_lease_lives(stage: &Stage) -> Checked {
     same("the run of the last event", &last.and_then(|event| event.run), &Some(run))
 }
 
-/// O12: once a run has ended, in any way, its writes are `Fenced`, also before another begins, and the newest epoch is
+/// Once a run has ended, in any way, its writes are `Fenced`, also before another begins, and the newest epoch is
 /// told.
-async fn o12_an_ended_run_writes_nothing_more(stage: &Stage) -> Checked {
+async fn an_ended_run_writes_nothing_more(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     for (how, end) in ends() {
@@ -98,8 +98,8 @@ async fn take_over(stage: &Stage, storage: &Storage, session: &Session) -> Check
     Ok(storage.sessions.commit(commit).await?.session)
 }
 
-/// O12: after a take-over the former run's writes are `Fenced`, on every handle, for ever; the successor writes.
-async fn o12_a_run_that_was_taken_over_writes_nothing_more(stage: &Stage) -> Checked {
+/// After a take-over the former run's writes are `Fenced`, on every handle, for ever; the successor writes.
+async fn a_run_that_was_taken_over_writes_nothing_more(stage: &Stage) -> Checked {
     let mut handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (first, run) = stage.begin_run(&handles[0], &session, "work").await?;
@@ -120,8 +120,8 @@ async fn o12_a_run_that_was_taken_over_writes_nothing_more(stage: &Stage) -> Che
     same("the state", &ended.status.state, &SessionState::Idle)
 }
 
-/// O12: an epoch of the future, and one where no lease ever was, write nothing.
-async fn o12_an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
+/// An epoch of the future, and one where no lease ever was, write nothing.
+async fn an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let run = stage.effects.new_run_id();
@@ -137,9 +137,9 @@ async fn o12_an_epoch_that_never_was_writes_nothing(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O12, X03: of a run's write and a take-over at the same moment, either the write came first and stands before the
+/// Of a run's write and a take-over at the same moment, either the write came first and stands before the
 /// take-over, or it is `Fenced` and nowhere.
-async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Checked {
+async fn a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -191,9 +191,9 @@ async fn o12_x03_a_late_write_and_a_take_over_have_an_order(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// A42, O12: while a run holds the session another does not begin, and is told the holder's name. With `if_ready` the
+/// While a run holds the session another does not begin, and is told the holder's name. With `if_ready` the
 /// rest of its commit is stored, and the answer names the holder.
-async fn a42_o12_a_second_run_is_told_who_holds_the_session(stage: &Stage) -> Checked {
+async fn a_second_run_is_told_who_holds_the_session(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (running, _) = stage.begin_run(&handles[0], &session, "first").await?;
@@ -216,8 +216,8 @@ async fn a42_o12_a_second_run_is_told_who_holds_the_session(stage: &Stage) -> Ch
     same("inputs that wait", &kept.session.arrived, &1)
 }
 
-/// A42: what the agent says, while a run holds the session, only that run writes: nothing is interleaved.
-async fn a42_only_the_run_writes_as_the_agent(stage: &Stage) -> Checked {
+/// What the agent says, while a run holds the session, only that run writes: nothing is interleaved.
+async fn only_the_run_writes_as_the_agent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, _) = stage.begin_run(&storage, &session, "work").await?;
@@ -232,8 +232,8 @@ async fn a42_only_the_run_writes_as_the_agent(stage: &Stage) -> Checked {
     same("the session", &storage.sessions.load(session.id).await?, &running)
 }
 
-/// A42, R10: inputs from any device are stored while a run holds the session, and reading and listing go on.
-async fn a42_r10_inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
+/// Inputs from any device are stored while a run holds the session, and reading and listing go on.
+async fn inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (mut session, run) = stage.begin_run(&handles[0], &session, "first").await?;
@@ -250,8 +250,8 @@ async fn a42_r10_inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
     same("what waits after the run", &(ended.pending, ended.status.state), &(5, SessionState::Queued))
 }
 
-/// O12: whoever ends a session by force (suspend, fail, terminate, delete) fences its run off in the same commit.
-async fn o12_a_forced_end_fences_the_run(stage: &Stage) -> Checked {
+/// Whoever ends a session by force (suspend, fail, terminate, delete) fences its run off in the same commit.
+async fn a_forced_end_fences_the_run(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let failure = agent_core::model::Failure::new(Reason::SystemError, "the disk is gone");
     for trigger in [
@@ -276,9 +276,9 @@ async fn o12_a_forced_end_fences_the_run(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O12: each beat of the holder changes what `pulse` sees, on every handle; looking changes nothing; a beat is no
+/// Each beat of the holder changes what `pulse` sees, on every handle; looking changes nothing; a beat is no
 /// event, and one of a former epoch has no effect.
-async fn o12_signs_of_life_are_seen_and_are_no_events(stage: &Stage) -> Checked {
+async fn signs_of_life_are_seen_and_are_no_events(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (running, _) = stage.begin_run(&handles[0], &session, "work").await?;
@@ -308,8 +308,8 @@ async fn o12_signs_of_life_are_seen_and_are_no_events(stage: &Stage) -> Checked 
     Ok(())
 }
 
-/// O12, R05: one prepares a session at a time; a dead preparer is replaced.
-async fn o12_r05_one_prepares_at_a_time(stage: &Stage) -> Checked {
+/// One prepares a session at a time; a dead preparer is replaced.
+async fn one_prepares_at_a_time(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let new = stage.session(&storage).await?;
     let (first, second) = (stage.effects.new_run_id(), stage.effects.new_run_id());

@@ -19,20 +19,20 @@ use crate::stage::{Stage, goes_on, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lineage:
-        r16_a_fork_has_the_history_and_goes_its_own_way,
-        r16_a_fork_never_sees_what_its_parent_does_later,
-        r16_a_fork_at_a_point_has_the_history_up_to_there,
-        r16_no_fork_cuts_a_tool_call_from_its_result,
-        r16_a_fork_of_a_long_session_copies_nothing,
-        r16_r17_a_chain_of_forks_reads_as_one_history,
-        r16_x03_forks_while_the_parent_grows_are_whole,
-        r17_forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
-        r17_r13_lineage_is_known_after_the_parent_is_deleted,
-        r13_r16_nothing_is_made_from_a_deleted_session,
-        r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all (Needs::ImmediateLists),
-        r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment (Needs::ImmediateLists),
-        o19_a_child_is_linked_when_it_is_made_and_reports,
-        o16_sessions_do_not_touch_each_other,
+        a_fork_has_the_history_and_goes_its_own_way,
+        a_fork_never_sees_what_its_parent_does_later,
+        a_fork_at_a_point_has_the_history_up_to_there,
+        no_fork_cuts_a_tool_call_from_its_result,
+        a_fork_of_a_long_session_copies_nothing,
+        a_chain_of_forks_reads_as_one_history,
+        forks_while_the_parent_grows_are_whole,
+        forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
+        lineage_is_known_after_the_parent_is_deleted,
+        nothing_is_made_from_a_deleted_session,
+        a_child_is_made_before_its_parent_is_deleted_or_not_at_all (Needs::ImmediateLists),
+        a_purge_takes_nothing_from_a_fork_at_the_same_moment (Needs::ImmediateLists),
+        a_child_is_linked_when_it_is_made_and_reports,
+        sessions_do_not_touch_each_other,
     ]
 }
 
@@ -62,9 +62,9 @@ fn to(last: u64) -> Vec<u64> {
     (1..=last).collect()
 }
 
-/// R16: a fork has its parent's history, counts and what is said of it; what either does later is its own; the parent is
+/// A fork has its parent's history, counts and what is said of it; what either does later is its own; the parent is
 /// not changed.
-async fn r16_a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Checked {
+async fn a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let patch = Patch::new().label("k", "v").reference("model", "m").metadata("n", RawJson::parse("1.0")?);
     let new = stage.session(&storage).await?.with(&patch);
@@ -94,9 +94,9 @@ async fn r16_a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Check
     Ok(())
 }
 
-/// R16: whatever the parent does after the fork, the fork's history stays as it was, read forward, backward and as a
+/// Whatever the parent does after the fork, the fork's history stays as it was, read forward, backward and as a
 /// stream.
-async fn r16_a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked {
+async fn a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let mut parent = stage.fill(&storage, &parent, 7).await?;
@@ -121,9 +121,9 @@ async fn r16_a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Chec
     Ok(())
 }
 
-/// R16: a fork at a point has the history up to there, also where the point lies in an ancestor; its counts are those of
+/// A fork at a point has the history up to there, also where the point lies in an ancestor; its counts are those of
 /// that point.
-async fn r16_a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked {
+async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let root = stage.fill(&storage, &root, 10).await?;
@@ -156,9 +156,9 @@ async fn r16_a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Che
     Ok(())
 }
 
-/// R16: a fork does not come between a tool call and its result; without a point it takes the last one where no call is
+/// A fork does not come between a tool call and its result; without a point it takes the last one where no call is
 /// open.
-async fn r16_no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
+async fn no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let call: agent_core::model::CallId = "call 1".parse()?;
@@ -182,8 +182,8 @@ async fn r16_no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked 
     same("where a fork after the result starts", &fork.lineage.base(), &closed.head)
 }
 
-/// R16: a fork at ten thousand events has one event of its own, and reads them all.
-async fn r16_a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
+/// A fork at ten thousand events has one event of its own, and reads them all.
+async fn a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let parent = stage.fill(&storage, &parent, 9_999).await?;
@@ -203,9 +203,9 @@ async fn r16_a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
     same("its last three", &seqs(&last.events), &vec![9_999, 10_000, 10_001])
 }
 
-/// R16, R17: a chain of forks deeper than a record tells reads as one history, in both directions, by pages of any size,
+/// A chain of forks deeper than a record tells reads as one history, in both directions, by pages of any size,
 /// across every border; each record names its depth and stays small.
-async fn r16_r17_a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
+async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
     const DEPTH: u32 = 45;
 
     let mut storage = stage.open().await?;
@@ -245,9 +245,9 @@ async fn r16_r17_a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked
     same("a fork at its third event", &seqs(&history(&storage, early.id, 10, false).await?), &to(4))
 }
 
-/// R16, X03: forks that are made while the parent takes messages have a history that is whole, up to where they were
+/// Forks that are made while the parent takes messages have a history that is whole, up to where they were
 /// made.
-async fn r16_x03_forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checked {
+async fn forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let session = stage.new_session(&handles[0]).await?;
     let each = (stage.settings.rounds / 20).max(2);
@@ -288,8 +288,8 @@ async fn r16_x03_forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// R17: forks and children are found by their parent, with their origin and depth.
-async fn r17_forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked {
+/// Forks and children are found by their parent, with their origin and depth.
+async fn forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let fork = storage.sessions.fork(&stage.effects, root.id, None).await?;
@@ -309,8 +309,8 @@ async fn r17_forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Che
     same("those of the child", &of(child.id).await?, &vec![])
 }
 
-/// R17, R13: after the parent was deleted and purged, a fork still says where it came from and reads all it read.
-async fn r17_r13_lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked {
+/// After the parent was deleted and purged, a fork still says where it came from and reads all it read.
+async fn lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let root = stage.fill(&storage, &root, 8).await?;
@@ -329,8 +329,8 @@ async fn r17_r13_lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> 
     same("a fork of the fork", &history(&storage, again.id, 100, false).await?[..before.len()], &before[..])
 }
 
-/// R13, R16: nothing is forked from a deleted session or made its child, also not by a commit that was prepared before.
-async fn r13_r16_nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
+/// Nothing is forked from a deleted session or made its child, also not by a commit that was prepared before.
+async fn nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let prepared = [
@@ -372,9 +372,9 @@ async fn delete(storage: &Storage, commit: Commit) -> agent_core::Result<(Sessio
     Ok((deleted, made))
 }
 
-/// R13, X03: of a deletion and the creation of a child at the same moment either the child was first, and whoever
+/// Of a deletion and the creation of a child at the same moment either the child was first, and whoever
 /// deleted sees it, or it is refused and nowhere.
-async fn r13_x03_a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
+async fn a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
     stage.in_parts(race_for_children).await
 }
 
@@ -443,9 +443,9 @@ async fn race_for_a_child(
     Ok(whole)
 }
 
-/// R13, R16, X03: of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
+/// Of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
 /// each other one was refused.
-async fn r13_r16_x03_a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
+async fn a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
     stage.in_parts(race_purges).await
 }
 
@@ -509,8 +509,8 @@ async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: 
     Ok(())
 }
 
-/// O19: a child names its parent from its first event on, is announced in the parent's log, and reports its end there.
-async fn o19_a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Checked {
+/// A child names its parent from its first event on, is announced in the parent's log, and reports its end there.
+async fn a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let child = storage
@@ -541,8 +541,8 @@ async fn o19_a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Che
     Ok(())
 }
 
-/// O16: events, wakes, questions and runs of one session never show in another of the same workspace.
-async fn o16_sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
+/// Events, wakes, questions and runs of one session never show in another of the same workspace.
+async fn sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let mut sessions = Vec::new();

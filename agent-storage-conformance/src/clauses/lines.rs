@@ -20,7 +20,7 @@ fn spread(json: &str) -> Checked<RawJson> {
     serde_json::from_str(json).map_err(|error| Failure::new("JSON over several lines", "a value", error))
 }
 
-/// N16, X05: JSON with line breaks between its values is acknowledged and there after reopening, compact, by whichever
+/// JSON with line breaks between its values is acknowledged and there after reopening, compact, by whichever
 /// way it came: as a payload, as a field that this version does not know, as metadata, in an event that was stored
 /// elsewhere; and what is written after it is there too.
 async fn json_over_several_lines_is_kept_compact(stage: &Stage) -> Checked {

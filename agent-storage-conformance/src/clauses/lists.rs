@@ -16,15 +16,15 @@ use crate::stage::{START, Stage, ends};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
-        a31_n09_a_workspace_has_many_sessions (Needs::ImmediateLists),
-        r18_n09_the_last_active_comes_first (Needs::ExactRecency),
-        n09_x05_pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
-        n09_pages_lose_nothing_while_sessions_are_used (Needs::ImmediateLists),
-        r20_n01_n09_filters_and_totals_agree (Needs::ImmediateLists),
-        o12_r20_states_are_shown_as_they_are (Needs::ImmediateLists),
-        r13_archived_and_deleted_sessions_are_hidden_unless_asked_for (Needs::ImmediateLists),
-        o05_o06_a_list_shows_what_waits_and_why (Needs::ImmediateLists),
-        x05_any_page_size_is_served (Needs::ImmediateLists),
+        a_workspace_has_many_sessions (Needs::ImmediateLists),
+        the_last_active_comes_first (Needs::ExactRecency),
+        pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        pages_lose_nothing_while_sessions_are_used (Needs::ImmediateLists),
+        filters_and_totals_agree (Needs::ImmediateLists),
+        states_are_shown_as_they_are (Needs::ImmediateLists),
+        archived_and_deleted_sessions_are_hidden_unless_asked_for (Needs::ImmediateLists),
+        a_list_shows_what_waits_and_why (Needs::ImmediateLists),
+        any_page_size_is_served (Needs::ImmediateLists),
         a_limit_of_zero_gives_nothing (Needs::ImmediateLists),
     ]
 }
@@ -74,8 +74,8 @@ async fn use_at(stage: &Stage, storage: &Storage, id: SessionId, at: Timestamp) 
     Ok(())
 }
 
-/// A31, N09: the main session of a workspace is one of any number, and each is found by its workspace.
-async fn a31_n09_a_workspace_has_many_sessions(stage: &Stage) -> Checked {
+/// The main session of a workspace is one of any number, and each is found by its workspace.
+async fn a_workspace_has_many_sessions(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for _ in 0..3 {
         let workspace = stage.new_workspace(&storage).await?;
@@ -92,9 +92,9 @@ async fn a31_n09_a_workspace_has_many_sessions(stage: &Stage) -> Checked {
     same("all sessions", &all(&storage, SessionQuery::new()).await?.len(), &12)
 }
 
-/// R18, N09: lists are in the order of last activity, the latest first; a message moves its session to the top, one that
+/// Lists are in the order of last activity, the latest first; a message moves its session to the top, one that
 /// was sealed long ago moves nothing.
-async fn r18_n09_the_last_active_comes_first(stage: &Stage) -> Checked {
+async fn the_last_active_comes_first(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let made = some(stage, &storage, 8, 60_000_000).await?;
     let mut expected: Vec<_> = made.iter().rev().map(|session| session.id).collect();
@@ -114,8 +114,8 @@ async fn r18_n09_the_last_active_comes_first(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// N09, X05: where all times are equal, pages of any size hold each session once.
-async fn n09_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+/// Where all times are equal, pages of any size hold each session once.
+async fn pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected: BTreeSet<_> =
         some(stage, &storage, 17, 0).await?.iter().map(|session| session.id).collect();
@@ -127,8 +127,8 @@ async fn n09_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) ->
     Ok(())
 }
 
-/// N09: sessions that are used while someone turns pages make no other appear twice or not at all.
-async fn n09_pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
+/// Sessions that are used while someone turns pages make no other appear twice or not at all.
+async fn pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let made = some(stage, &storage, 20, 60_000_000).await?;
     let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
@@ -151,9 +151,9 @@ async fn n09_pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// R20, N01, N09: workspace, state, labels, creator and parent filter in the store, alone and together; totals count
+/// Workspace, state, labels, creator and parent filter in the store, alone and together; totals count
 /// what matches on all pages.
-async fn r20_n01_n09_filters_and_totals_agree(stage: &Stage) -> Checked {
+async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
     let creators = [Actor::USER, Actor::named(Role::User, "alice")?, Actor::SYSTEM];
@@ -218,8 +218,8 @@ async fn r20_n01_n09_filters_and_totals_agree(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O12, R20: a session is listed in the state that it is in, as soon as it is in it.
-async fn o12_r20_states_are_shown_as_they_are(stage: &Stage) -> Checked {
+/// A session is listed in the state that it is in, as soon as it is in it.
+async fn states_are_shown_as_they_are(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let shown = async |state: SessionState| -> Checked {
@@ -244,8 +244,8 @@ async fn o12_r20_states_are_shown_as_they_are(stage: &Stage) -> Checked {
     shown(SessionState::Terminated).await
 }
 
-/// R13: archived and deleted sessions vanish from lists at once, and are found by their state.
-async fn r13_archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &Stage) -> Checked {
+/// Archived and deleted sessions vanish from lists at once, and are found by their state.
+async fn archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let made = some(stage, &storage, 4, 1_000_000).await?;
     let archive = stage.seal(&made[0]).trigger(Trigger::Archive);
@@ -269,8 +269,8 @@ async fn r13_archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &S
     same("after unarchiving", &found(&storage, SessionQuery::new()).await?, &set(&[0, 2, 3]))
 }
 
-/// O05, O06: a list shows each session's state, the reason, and how many inputs wait, as its record says.
-async fn o05_o06_a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
+/// A list shows each session's state, the reason, and how many inputs wait, as its record says.
+async fn a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut expected = Vec::new();
     for n in 0..3 {
@@ -286,8 +286,8 @@ async fn o05_o06_a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
     same("the list", &found, &expected)
 }
 
-/// X05: a page of one, of more than there are, and of more than is allowed.
-async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
+/// A page of one, of more than there are, and of more than is allowed.
+async fn any_page_size_is_served(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     some(stage, &storage, 3, 1).await?;
     for limit in [0, 1, 3, 1000, usize::MAX] {
@@ -300,7 +300,7 @@ async fn x05_any_page_size_is_served(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// X05: whoever asks for nothing gets nothing, and no next page: of sessions, workspaces, devices and events. What can be
+/// Whoever asks for nothing gets nothing, and no next page: of sessions, workspaces, devices and events. What can be
 /// said beside the items is said.
 async fn a_limit_of_zero_gives_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;

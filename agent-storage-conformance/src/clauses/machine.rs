@@ -15,19 +15,19 @@ use crate::stage::{START, Stage, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Machine:
-        r04_n05_every_trigger_in_every_state_does_what_the_table_says,
-        o06_a_record_is_the_fold_of_its_log,
-        r05_inputs_before_it_is_ready_are_kept_and_served,
-        r10_o05_what_was_handled_is_never_handed_out_again,
-        r10_o05_a_run_that_failed_leaves_its_input_open,
-        r12_a_failure_is_kept_until_it_is_recovered_from,
-        o07_only_the_matching_answer_resumes_and_only_once,
-        o07_a_question_outlives_a_pause_and_expires_when_told,
+        every_trigger_in_every_state_does_what_the_table_says,
+        a_record_is_the_fold_of_its_log,
+        inputs_before_it_is_ready_are_kept_and_served,
+        what_was_handled_is_never_handed_out_again,
+        a_run_that_failed_leaves_its_input_open,
+        a_failure_is_kept_until_it_is_recovered_from,
+        only_the_matching_answer_resumes_and_only_once,
+        a_question_outlives_a_pause_and_expires_when_told,
         an_answer_after_its_time_is_refused,
-        o08_an_interrupt_clears_what_waits,
-        o08_an_interrupt_asks_a_run_to_end,
-        o22_open_calls_and_spans_get_one_end_each,
-        n05_a_session_that_is_over_takes_nothing_more,
+        an_interrupt_clears_what_waits,
+        an_interrupt_asks_a_run_to_end,
+        open_calls_and_spans_get_one_end_each,
+        a_session_that_is_over_takes_nothing_more,
     ]
 }
 
@@ -116,9 +116,9 @@ fn asked(kind: TriggerKind, commit: Commit, session: &Session, other: RunId) -> 
     }))
 }
 
-/// R04, N05: what the table allows leads where it says; what it does not is `InvalidTransition` from that state, and
+/// What the table allows leads where it says; what it does not is `InvalidTransition` from that state, and
 /// changes nothing. A tombstone says `Deleted`.
-async fn r04_n05_every_trigger_in_every_state_does_what_the_table_says(stage: &Stage) -> Checked {
+async fn every_trigger_in_every_state_does_what_the_table_says(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     for state in SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Newer) {
@@ -193,8 +193,8 @@ pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Sessi
     Ok(session)
 }
 
-/// O06: the record that a store keeps, and answers with, is what its log folds into, in every state.
-async fn o06_a_record_is_the_fold_of_its_log(stage: &Stage) -> Checked {
+/// The record that a store keeps, and answers with, is what its log folds into, in every state.
+async fn a_record_is_the_fold_of_its_log(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     for state in SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Newer) {
@@ -205,8 +205,8 @@ async fn o06_a_record_is_the_fold_of_its_log(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// R05: what arrives while a session is prepared is kept, and served once it is ready.
-async fn r05_inputs_before_it_is_ready_are_kept_and_served(stage: &Stage) -> Checked {
+/// What arrives while a session is prepared is kept, and served once it is ready.
+async fn inputs_before_it_is_ready_are_kept_and_served(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     let (session, _) = in_state(stage, &storage, workspace, SessionState::Initializing).await?;
@@ -233,9 +233,9 @@ async fn run_once(
     Ok((running, ended))
 }
 
-/// R10, O05: a run takes up the inputs that are there when it begins or takes more; what it took is done with when it
+/// A run takes up the inputs that are there when it begins or takes more; what it took is done with when it
 /// ends, what came later waits for the next; also after reopening.
-async fn r10_o05_what_was_handled_is_never_handed_out_again(stage: &Stage) -> Checked {
+async fn what_was_handled_is_never_handed_out_again(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "one").await?;
@@ -259,9 +259,9 @@ async fn r10_o05_what_was_handled_is_never_handed_out_again(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// R10, O05: the input of a run that is to be tried again, or whose holder was lost, is offered again; not before its
+/// The input of a run that is to be tried again, or whose holder was lost, is offered again; not before its
 /// time, and not for ever.
-async fn r10_o05_a_run_that_failed_leaves_its_input_open(stage: &Stage) -> Checked {
+async fn a_run_that_failed_leaves_its_input_open(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let failure = RunFailure::new(Reason::RunError, "the model is away");
@@ -297,8 +297,8 @@ async fn r10_o05_a_run_that_failed_leaves_its_input_open(stage: &Stage) -> Check
     )
 }
 
-/// R12: what failed, and why, is kept in words until it is recovered from; meanwhile nothing is said to it.
-async fn r12_a_failure_is_kept_until_it_is_recovered_from(stage: &Stage) -> Checked {
+/// What failed, and why, is kept in words until it is recovered from; meanwhile nothing is said to it.
+async fn a_failure_is_kept_until_it_is_recovered_from(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     for class in [Reason::RunError, Reason::ResourceError, Reason::SystemError, Reason::StorageCorrupt] {
         let session = stage.new_session(&storage).await?;
@@ -322,9 +322,9 @@ fn answer(action: &str) -> Checked<NewEvent> {
     Ok(NewEvent::of(&Body::UserToolConfirmation(ToolConfirmation::new(action.parse()?, Decision::Allow))))
 }
 
-/// O07: a question is stored with the state; an answer to another is refused, the matching one resumes, and a second
+/// A question is stored with the state; an answer to another is refused, the matching one resumes, and a second
 /// one is refused.
-async fn o07_only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Checked {
+async fn only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     let (waiting, _) = in_state(stage, &storage, workspace, SessionState::RequiresAction).await?;
@@ -345,8 +345,8 @@ async fn o07_only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// O07: a session that is set aside while it waits still waits when it goes on; a question is given up when told so.
-async fn o07_a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) -> Checked {
+/// A session that is set aside while it waits still waits when it goes on; a question is given up when told so.
+async fn a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     let (waiting, _) = in_state(stage, &storage, workspace, SessionState::RequiresAction).await?;
@@ -366,7 +366,7 @@ async fn o07_a_question_outlives_a_pause_and_expires_when_told(stage: &Stage) ->
     same("what it waits for", &given_up.action, &None)
 }
 
-/// O07, F21: an answer that was sealed when the time for it was over is refused and changes nothing, until the question is
+/// An answer that was sealed when the time for it was over is refused and changes nothing, until the question is
 /// given up; one that was sealed before is taken, however late it arrives.
 async fn an_answer_after_its_time_is_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
@@ -394,8 +394,8 @@ async fn an_answer_after_its_time_is_refused(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O08: an interrupt closes the question, the inputs and the wakes that waited, and is recorded.
-async fn o08_an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
+/// An interrupt closes the question, the inputs and the wakes that waited, and is recorded.
+async fn an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     for state in [SessionState::Queued, SessionState::RequiresAction] {
@@ -419,8 +419,8 @@ async fn o08_an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O08: while a run is at work an interrupt is recorded and asks it to end; the run goes on until it does.
-async fn o08_an_interrupt_asks_a_run_to_end(stage: &Stage) -> Checked {
+/// While a run is at work an interrupt is recorded and asks it to end; the run goes on until it does.
+async fn an_interrupt_asks_a_run_to_end(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (running, run) = stage.begin_run(&handles[0], &session, "work").await?;
@@ -435,9 +435,9 @@ async fn o08_an_interrupt_asks_a_run_to_end(stage: &Stage) -> Checked {
     same("what is asked", &ended.requested, &None)
 }
 
-/// O22: a run that ends in whatever way leaves no call and no span open: each gets exactly one end, which says that it
+/// A run that ends in whatever way leaves no call and no span open: each gets exactly one end, which says that it
 /// was interrupted.
-async fn o22_open_calls_and_spans_get_one_end_each(stage: &Stage) -> Checked {
+async fn open_calls_and_spans_get_one_end_each(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for how in 0..4 {
         let session = stage.new_session(&storage).await?;
@@ -486,8 +486,8 @@ async fn o22_open_calls_and_spans_get_one_end_each(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// N05: a session that was ended is read, listed and forked, and takes no message, run or resumption.
-async fn n05_a_session_that_is_over_takes_nothing_more(stage: &Stage) -> Checked {
+/// A session that was ended is read, listed and forked, and takes no message, run or resumption.
+async fn a_session_that_is_over_takes_nothing_more(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     let (over, _) = in_state(stage, &storage, workspace, SessionState::Terminated).await?;

@@ -1,4 +1,4 @@
-//! The clauses, in rooms by contract. Each is an `async fn` whose name starts with the rows that it proves.
+//! The clauses, in rooms by contract. Each is an `async fn` whose name says what it proves.
 
 mod atomic;
 mod bindings;

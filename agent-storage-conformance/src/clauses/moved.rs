@@ -14,7 +14,7 @@ pub(super) fn clauses() -> Vec<Clause> {
     ]
 }
 
-/// X02: a handle acknowledges nothing into a store that was moved from where others find it, and gives no answer from it,
+/// A handle acknowledges nothing into a store that was moved from where others find it, and gives no answer from it,
 /// nor says that what was there is absent. What was acknowledged before is there when the store is back.
 async fn a_moved_store_acknowledges_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;

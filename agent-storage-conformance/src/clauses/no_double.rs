@@ -12,19 +12,19 @@ use crate::stage::{Stage, own_events, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![NoDouble:
-        o04_a_commit_sent_again_at_once_is_one,
-        o04_x03_a_commit_sent_eight_times_at_the_same_moment_is_one,
-        o04_a_commit_sent_again_after_1_commit_is_one,
-        o04_a_commit_sent_again_after_15_commits_is_one,
-        o04_a_commit_sent_again_after_16_commits_is_one,
-        o04_a_commit_sent_again_after_17_commits_is_one,
-        o04_a_commit_sent_again_after_300_commits_is_one,
-        o04_o12_a_commit_sent_again_after_a_take_over_is_answered,
-        o04_r13_a_commit_sent_again_after_the_deletion_is_answered,
-        o04_a03_a_creation_sent_again_is_one,
-        o04_x08_a_commit_sent_again_after_reopening_is_one,
-        o04_what_was_refused_and_is_sent_again_is_not_taken_for_done,
-        o04_a_retry_makes_the_same_events,
+        a_commit_sent_again_at_once_is_one,
+        a_commit_sent_eight_times_at_the_same_moment_is_one,
+        a_commit_sent_again_after_1_commit_is_one,
+        a_commit_sent_again_after_15_commits_is_one,
+        a_commit_sent_again_after_16_commits_is_one,
+        a_commit_sent_again_after_17_commits_is_one,
+        a_commit_sent_again_after_300_commits_is_one,
+        a_commit_sent_again_after_a_take_over_is_answered,
+        a_commit_sent_again_after_the_deletion_is_answered,
+        a_creation_sent_again_is_one,
+        a_commit_sent_again_after_reopening_is_one,
+        what_was_refused_and_is_sent_again_is_not_taken_for_done,
+        a_retry_makes_the_same_events,
     ]
 }
 
@@ -47,8 +47,8 @@ fn two_messages(stage: &Stage, session: &Session) -> Commit {
     stage.seal(session).event(NewEvent::user_message("one")).event(NewEvent::user_message("two"))
 }
 
-/// O04: sent again before anything else happened, a commit is answered as before and changes nothing.
-async fn o04_a_commit_sent_again_at_once_is_one(stage: &Stage) -> Checked {
+/// Sent again before anything else happened, a commit is answered as before and changes nothing.
+async fn a_commit_sent_again_at_once_is_one(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     for expect in [Expect::Any, Expect::Is(Seq::new(3))] {
@@ -68,8 +68,8 @@ async fn o04_a_commit_sent_again_at_once_is_one(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O04, X03: one commit sent by eight tasks on four handles at the same moment is applied once; all get its result.
-async fn o04_x03_a_commit_sent_eight_times_at_the_same_moment_is_one(stage: &Stage) -> Checked {
+/// One commit sent by eight tasks on four handles at the same moment is applied once; all get its result.
+async fn a_commit_sent_eight_times_at_the_same_moment_is_one(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -129,34 +129,34 @@ async fn again_after(stage: &Stage, between: usize) -> Checked {
     stands_once(&storage, &session, &late, &landed).await
 }
 
-/// O04: sent again after one commit of another's.
-async fn o04_a_commit_sent_again_after_1_commit_is_one(stage: &Stage) -> Checked {
+/// Sent again after one commit of another's.
+async fn a_commit_sent_again_after_1_commit_is_one(stage: &Stage) -> Checked {
     again_after(stage, 1).await
 }
 
-/// O04: sent again after 15 commits, at the edge of what a record remembers.
-async fn o04_a_commit_sent_again_after_15_commits_is_one(stage: &Stage) -> Checked {
+/// Sent again after 15 commits, at the edge of what a record remembers.
+async fn a_commit_sent_again_after_15_commits_is_one(stage: &Stage) -> Checked {
     again_after(stage, 15).await
 }
 
-/// O04: sent again after 16 commits, just beyond what a record remembers.
-async fn o04_a_commit_sent_again_after_16_commits_is_one(stage: &Stage) -> Checked {
+/// Sent again after 16 commits, just beyond what a record remembers.
+async fn a_commit_sent_again_after_16_commits_is_one(stage: &Stage) -> Checked {
     again_after(stage, 16).await
 }
 
-/// O04: sent again after 17 commits.
-async fn o04_a_commit_sent_again_after_17_commits_is_one(stage: &Stage) -> Checked {
+/// Sent again after 17 commits.
+async fn a_commit_sent_again_after_17_commits_is_one(stage: &Stage) -> Checked {
     again_after(stage, 17).await
 }
 
-/// O04: sent again after 300 commits.
-async fn o04_a_commit_sent_again_after_300_commits_is_one(stage: &Stage) -> Checked {
+/// Sent again after 300 commits.
+async fn a_commit_sent_again_after_300_commits_is_one(stage: &Stage) -> Checked {
     again_after(stage, 300).await
 }
 
-/// O04, O12: a run's commit that landed is answered also after another run took over: the replay comes before the
+/// A run's commit that landed is answered also after another run took over: the replay comes before the
 /// fence.
-async fn o04_o12_a_commit_sent_again_after_a_take_over_is_answered(stage: &Stage) -> Checked {
+async fn a_commit_sent_again_after_a_take_over_is_answered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "work").await?;
@@ -181,9 +181,9 @@ async fn o04_o12_a_commit_sent_again_after_a_take_over_is_answered(stage: &Stage
     same("the session", &storage.sessions.load(session.id).await?, &taken.session)
 }
 
-/// O04, R13: a commit that landed is answered also after the session was deleted: the replay comes before the
+/// A commit that landed is answered also after the session was deleted: the replay comes before the
 /// tombstone.
-async fn o04_r13_a_commit_sent_again_after_the_deletion_is_answered(stage: &Stage) -> Checked {
+async fn a_commit_sent_again_after_the_deletion_is_answered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let commit = two_messages(stage, &session);
@@ -197,8 +197,8 @@ async fn o04_r13_a_commit_sent_again_after_the_deletion_is_answered(stage: &Stag
     same("the tombstone", &storage.sessions.load(session.id).await?, &deleted.session)
 }
 
-/// O04, A03: a creation whose answer was lost is sent again and answered; another creation of the id is refused.
-async fn o04_a03_a_creation_sent_again_is_one(stage: &Stage) -> Checked {
+/// A creation whose answer was lost is sent again and answered; another creation of the id is refused.
+async fn a_creation_sent_again_is_one(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let new = stage.session(&storage).await?;
     let commit = Commit::create(&stage.effects, new.clone()).event(NewEvent::user_message("hello"));
@@ -212,8 +212,8 @@ async fn o04_a03_a_creation_sent_again_is_one(stage: &Stage) -> Checked {
     stands_once(&storage, &first.session, &commit, &first).await
 }
 
-/// O04, X08: what a store knows of its last commits is there again after it was reopened.
-async fn o04_x08_a_commit_sent_again_after_reopening_is_one(stage: &Stage) -> Checked {
+/// What a store knows of its last commits is there again after it was reopened.
+async fn a_commit_sent_again_after_reopening_is_one(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     for _ in 0..5 {
@@ -227,8 +227,8 @@ async fn o04_x08_a_commit_sent_again_after_reopening_is_one(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// O04: a commit that was refused is not remembered: sent again when it is in order, it is applied.
-async fn o04_what_was_refused_and_is_sent_again_is_not_taken_for_done(stage: &Stage) -> Checked {
+/// A commit that was refused is not remembered: sent again when it is in order, it is applied.
+async fn what_was_refused_and_is_sent_again_is_not_taken_for_done(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let early =
@@ -245,8 +245,8 @@ async fn o04_what_was_refused_and_is_sent_again_is_not_taken_for_done(stage: &St
     stands_once(&storage, &session, &early, &done).await
 }
 
-/// O04: an event's id, time and author follow from its commit, which is sealed before the first attempt.
-async fn o04_a_retry_makes_the_same_events(stage: &Stage) -> Checked {
+/// An event's id, time and author follow from its commit, which is sealed before the first attempt.
+async fn a_retry_makes_the_same_events(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let commit = two_messages(stage, &session);

@@ -17,27 +17,27 @@ use crate::stage::{START, Stage, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![NothingHides:
-        x01_a_session_that_never_was_is_not_found,
-        x01_r13_a_deleted_session_is_a_tombstone,
-        r13_only_a_deleted_session_is_purged_and_only_as_it_was_decided,
-        r13_r17_a_purge_keeps_what_descendants_read,
-        x01_a30_a_damaged_event_is_reported_and_the_rest_is_read (Needs::Damage(DamageKind::Event)),
-        x01_a30_a_damaged_session_is_never_started_anew (Needs::Damage(DamageKind::Event)),
-        a04_a05_a_damaged_workspace_is_named_and_not_replaced (Needs::Damage(DamageKind::Workspace)),
-        a16_x01_damaged_bindings_are_no_missing_bindings (Needs::Damage(DamageKind::Bindings)),
-        a30_what_is_sound_is_verified,
-        a30_x01_damage_is_found_and_nothing_else (Needs::Damage(DamageKind::Event)),
-        a30_x01_damaged_workspaces_are_found (Needs::Damage(DamageKind::Workspace)),
-        a30_x01_damaged_bindings_are_found (Needs::Damage(DamageKind::Bindings)),
-        a30_what_can_be_read_of_a_damaged_session_is_saved (Needs::Damage(DamageKind::Event)),
-        a30_r16_a_damaged_fork_is_saved_with_what_it_shares (Needs::Damage(DamageKind::Event)),
-        x08_f01_a_rebuild_changes_no_answer,
-        x08_what_is_derived_is_rebuilt_to_the_same_answers (Needs::Damage(DamageKind::Derived)),
+        a_session_that_never_was_is_not_found,
+        a_deleted_session_is_a_tombstone,
+        only_a_deleted_session_is_purged_and_only_as_it_was_decided,
+        a_purge_keeps_what_descendants_read,
+        a_damaged_event_is_reported_and_the_rest_is_read (Needs::Damage(DamageKind::Event)),
+        a_damaged_session_is_never_started_anew (Needs::Damage(DamageKind::Event)),
+        a_damaged_workspace_is_named_and_not_replaced (Needs::Damage(DamageKind::Workspace)),
+        damaged_bindings_are_no_missing_bindings (Needs::Damage(DamageKind::Bindings)),
+        what_is_sound_is_verified,
+        damage_is_found_and_nothing_else (Needs::Damage(DamageKind::Event)),
+        damaged_workspaces_are_found (Needs::Damage(DamageKind::Workspace)),
+        damaged_bindings_are_found (Needs::Damage(DamageKind::Bindings)),
+        what_can_be_read_of_a_damaged_session_is_saved (Needs::Damage(DamageKind::Event)),
+        a_damaged_fork_is_saved_with_what_it_shares (Needs::Damage(DamageKind::Event)),
+        a_rebuild_changes_no_answer,
+        what_is_derived_is_rebuilt_to_the_same_answers (Needs::Damage(DamageKind::Derived)),
     ]
 }
 
-/// X01: nothing is known of a session that never was, and no operation makes it.
-async fn x01_a_session_that_never_was_is_not_found(stage: &Stage) -> Checked {
+/// Nothing is known of a session that never was, and no operation makes it.
+async fn a_session_that_never_was_is_not_found(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (id, store) = (stage.effects.new_session_id(), &storage.sessions);
     refused!("a load", store.load(id).await, ErrorKind::NotFound)?;
@@ -57,9 +57,9 @@ async fn x01_a_session_that_never_was_is_not_found(stage: &Stage) -> Checked {
     same("the list after all that", &(page.items.len(), page.total), &(0, Some(0)))
 }
 
-/// X01, R13: of a deleted session the tombstone is loaded, its events are there until they are purged, it takes no
+/// Of a deleted session the tombstone is loaded, its events are there until they are purged, it takes no
 /// commits, is not listed unless asked for, and its id is not used again; also after reopening.
-async fn x01_r13_a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
+async fn a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 5).await?;
@@ -94,8 +94,8 @@ async fn x01_r13_a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// R13: a session that lives is not purged, nor one whose head is not the one that was decided on.
-async fn r13_only_a_deleted_session_is_purged_and_only_as_it_was_decided(stage: &Stage) -> Checked {
+/// A session that lives is not purged, nor one whose head is not the one that was decided on.
+async fn only_a_deleted_session_is_purged_and_only_as_it_was_decided(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let purge = storage.sessions.purge(Purge::new(session.id, session.head)).await;
@@ -108,8 +108,8 @@ async fn r13_only_a_deleted_session_is_purged_and_only_as_it_was_decided(stage: 
     same("its events", &(events.len() as u64), &deleted.head.get())
 }
 
-/// R13, R17: a purge keeps the events up to `keep`; a fork that reads them reads what it did before.
-async fn r13_r17_a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
+/// A purge keeps the events up to `keep`; a fork that reads them reads what it did before.
+async fn a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let mut storage = stage.open().await?;
@@ -146,9 +146,9 @@ async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Session, 
     Ok((stage.open().await?, session, at))
 }
 
-/// X01, A30: damage in the middle ends a page before it and is named; a page that would start with it is `Corrupt`;
+/// Damage in the middle ends a page before it and is named; a page that would start with it is `Corrupt`;
 /// what lies before and behind it is read, and so is every other session.
-async fn x01_a30_a_damaged_event_is_reported_and_the_rest_is_read(stage: &Stage) -> Checked {
+async fn a_damaged_event_is_reported_and_the_rest_is_read(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let other = stage.new_session(&storage).await?;
     let (storage, session, at) = damaged(stage, storage).await?;
@@ -169,8 +169,8 @@ async fn x01_a30_a_damaged_event_is_reported_and_the_rest_is_read(stage: &Stage)
     own_events(&storage, other.id, 10).await.map(drop)
 }
 
-/// X01, A30: a damaged session is never absent: it is not created anew, and no write makes the damage unseen.
-async fn x01_a30_a_damaged_session_is_never_started_anew(stage: &Stage) -> Checked {
+/// A damaged session is never absent: it is not created anew, and no write makes the damage unseen.
+async fn a_damaged_session_is_never_started_anew(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (mut storage, session, at) = damaged(stage, storage).await?;
     let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
@@ -195,8 +195,8 @@ async fn x01_a30_a_damaged_session_is_never_started_anew(stage: &Stage) -> Check
     Ok(())
 }
 
-/// A04, A05: a damaged workspace is `Corrupt`, is named in the list beside the others, and is not replaced.
-async fn a04_a05_a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) -> Checked {
+/// A damaged workspace is `Corrupt`, is named in the list beside the others, and is not replaced.
+async fn a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (hurt, fine) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
     drop(storage);
@@ -221,8 +221,8 @@ async fn a04_a05_a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) ->
     Ok(())
 }
 
-/// A16, X01: damaged bindings are `Corrupt`: no device is taken for unbound, and the next bind does not erase them.
-async fn a16_x01_damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Checked {
+/// Damaged bindings are `Corrupt`: no device is taken for unbound, and the next bind does not erase them.
+async fn damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (device, workspace) = (stage.device("laptop")?, stage.effects.new_workspace_id());
     for n in 0..4 {
@@ -249,8 +249,8 @@ async fn a16_x01_damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Chec
     Ok(())
 }
 
-/// X08: whatever is derived from the logs is rebuilt, when it is gone, to the same records, lists and histories.
-async fn x08_what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Checked {
+/// Whatever is derived from the logs is rebuilt, when it is gone, to the same records, lists and histories.
+async fn what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
@@ -280,9 +280,9 @@ async fn x08_what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Ch
     stage.say(&storage, &sessions[3], "on").await.map(drop)
 }
 
-/// X08, F01: making anew what is derived changes no answer, of the handle that asks for it, of another and of one that
+/// Making anew what is derived changes no answer, of the handle that asks for it, of another and of one that
 /// comes later; a run that goes on keeps its lease, and can write.
-async fn x08_f01_a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
+async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let (here, there) = (stage.open().await?, stage.open().await?);
@@ -314,8 +314,8 @@ async fn x08_f01_a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     stage.say(&there, &sessions[2], "on").await.map(drop)
 }
 
-/// A30: of a store with a bit of everything nothing is found; each object is counted.
-async fn a30_what_is_sound_is_verified(stage: &Stage) -> Checked {
+/// Of a store with a bit of everything nothing is found; each object is counted.
+async fn what_is_sound_is_verified(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
@@ -340,8 +340,8 @@ async fn a30_what_is_sound_is_verified(stage: &Stage) -> Checked {
     same("how often it told of its progress", &calls, &5)
 }
 
-/// A30, X01: a damaged event is found, in its session and nowhere else.
-async fn a30_x01_damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
+/// A damaged event is found, in its session and nowhere else.
+async fn damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
@@ -358,8 +358,8 @@ async fn a30_x01_damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
     holds_for("nothing that is derived differs", &found, !differs)
 }
 
-/// A30, X01: a damaged workspace is found.
-async fn a30_x01_damaged_workspaces_are_found(stage: &Stage) -> Checked {
+/// A damaged workspace is found.
+async fn damaged_workspaces_are_found(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (hurt, _) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
     drop(storage);
@@ -372,8 +372,8 @@ async fn a30_x01_damaged_workspaces_are_found(stage: &Stage) -> Checked {
     same("how often it is named", &seen.findings.iter().filter(named).count(), &1)
 }
 
-/// A30, X01: damaged bindings are found.
-async fn a30_x01_damaged_bindings_are_found(stage: &Stage) -> Checked {
+/// Damaged bindings are found.
+async fn damaged_bindings_are_found(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     for n in 0..4 {
@@ -387,9 +387,9 @@ async fn a30_x01_damaged_bindings_are_found(stage: &Stage) -> Checked {
     holds_for("damage is found", &found, damage)
 }
 
-/// A30: all that can be read of a damaged session is in a new one, in its order, with a note in the place of what is
+/// All that can be read of a damaged session is in a new one, in its order, with a note in the place of what is
 /// lost; the damaged one stays as it is, and the new one goes on.
-async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checked {
+async fn what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (storage, session, at) = damaged(stage, storage).await?;
     let saved = salvage(&storage, &stage.effects, session.id, Some(session.workspace)).await?;
@@ -422,8 +422,8 @@ async fn a30_what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Ch
     stage.say(&storage, &saved.session, "on").await.map(drop)
 }
 
-/// A30, R16: of a damaged fork also that is saved which it shares with what it was made from.
-async fn a30_r16_a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> Checked {
+/// Of a damaged fork also that is saved which it shares with what it was made from.
+async fn a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;

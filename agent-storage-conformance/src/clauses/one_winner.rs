@@ -18,20 +18,20 @@ use crate::stage::{Stage, own_events, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![OneWinner:
-        x03_f10_one_commit_wins_per_expectation,
-        f10_a_stale_expectation_is_a_conflict_with_the_head,
-        a03_x03_one_creator_of_a_session,
-        a03_x03_one_creator_of_a_workspace,
-        a02_f10_x03_one_put_wins_per_revision,
-        a10_x03_one_configuration_wins_per_hash,
-        a18_x03_first_contacts_of_one_device_agree,
-        a16_x03_one_rebind_wins_per_expectation,
-        x03_appends_from_many_handles_all_land,
-        o12_a42_x03_one_run_begins,
-        o07_x03_one_answer_resumes,
-        x03_a22_what_one_handle_wrote_another_reads,
-        a33_stores_of_several_backends_are_wired_as_one,
-        a34_a_handle_serves_any_task_on_any_runtime,
+        one_commit_wins_per_expectation,
+        a_stale_expectation_is_a_conflict_with_the_head,
+        one_creator_of_a_session,
+        one_creator_of_a_workspace,
+        one_put_wins_per_revision,
+        one_configuration_wins_per_hash,
+        first_contacts_of_one_device_agree,
+        one_rebind_wins_per_expectation,
+        appends_from_many_handles_all_land,
+        one_run_begins,
+        one_answer_resumes,
+        what_one_handle_wrote_another_reads,
+        stores_of_several_backends_are_wired_as_one,
+        a_handle_serves_any_task_on_any_runtime,
     ]
 }
 
@@ -51,9 +51,9 @@ fn all_conflicts(errors: &[agent_core::Error], head: Option<Seq>) -> Checked {
     Ok(())
 }
 
-/// X03, F10: eight commits that expect the same head, from four handles: one is applied, seven get `Conflict` with the
+/// Eight commits that expect the same head, from four handles: one is applied, seven get `Conflict` with the
 /// head as it is now.
-async fn x03_f10_one_commit_wins_per_expectation(stage: &Stage) -> Checked {
+async fn one_commit_wins_per_expectation(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -85,9 +85,9 @@ async fn x03_f10_one_commit_wins_per_expectation(stage: &Stage) -> Checked {
     same("the number of events in the log", &(events.len() as u64), &session.head.get())
 }
 
-/// F10: a writer that has not read the newest events is refused, for as long as it does not read on; an existing
+/// A writer that has not read the newest events is refused, for as long as it does not read on; an existing
 /// session is not created again. Nothing is changed.
-async fn f10_a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> Checked {
+async fn a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let now = stage.say(&storage, &session, "newer").await?.session;
@@ -112,8 +112,8 @@ async fn f10_a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> C
     Ok(())
 }
 
-/// A03, X03: of eight creations of one session id one succeeds; the session is the winner's.
-async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
+/// Of eight creations of one session id one succeeds; the session is the winner's.
+async fn one_creator_of_a_session(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -137,8 +137,8 @@ async fn a03_x03_one_creator_of_a_session(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A03, X03: of eight creations of one workspace id one succeeds; the record is the winner's.
-async fn a03_x03_one_creator_of_a_workspace(stage: &Stage) -> Checked {
+/// Of eight creations of one workspace id one succeeds; the record is the winner's.
+async fn one_creator_of_a_workspace(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     for round in 0..stage.settings.rounds {
         let workspace = stage.workspace("contested");
@@ -158,8 +158,8 @@ async fn a03_x03_one_creator_of_a_workspace(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A02, F10, X03: of eight puts of the same revision one succeeds, and the revision grows by one.
-async fn a02_f10_x03_one_put_wins_per_revision(stage: &Stage) -> Checked {
+/// Of eight puts of the same revision one succeeds, and the revision grows by one.
+async fn one_put_wins_per_revision(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut workspace = stage.new_workspace(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -181,8 +181,8 @@ async fn a02_f10_x03_one_put_wins_per_revision(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A10, X03: of eight changes of the same configuration one succeeds; people and programs do not overwrite each other.
-async fn a10_x03_one_configuration_wins_per_hash(stage: &Stage) -> Checked {
+/// Of eight changes of the same configuration one succeeds; people and programs do not overwrite each other.
+async fn one_configuration_wins_per_hash(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
     let mut expect = Expect::Absent;
@@ -204,8 +204,8 @@ async fn a10_x03_one_configuration_wins_per_hash(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A18, X03: eight first contacts of one device, each with a workspace of its own in mind, agree on one.
-async fn a18_x03_first_contacts_of_one_device_agree(stage: &Stage) -> Checked {
+/// Eight first contacts of one device, each with a workspace of its own in mind, agree on one.
+async fn first_contacts_of_one_device_agree(stage: &Stage) -> Checked {
     stage.in_parts(race_first_contacts).await
 }
 
@@ -234,8 +234,8 @@ async fn race_first_contacts(stage: Arc<Stage>, rounds: Range<usize>) -> Checked
     Ok(())
 }
 
-/// A16, X03: of eight rebinds that expect the same workspace one succeeds; the others get `Conflict`.
-async fn a16_x03_one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
+/// Of eight rebinds that expect the same workspace one succeeds; the others get `Conflict`.
+async fn one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let device = stage.device("shared")?;
     let mut now = stage.effects.new_workspace_id();
@@ -256,9 +256,9 @@ async fn a16_x03_one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// X03: appends without an expectation, from eight tasks on four handles, all land, each once, in an order without
+/// Appends without an expectation, from eight tasks on four handles, all land, each once, in an order without
 /// gaps.
-async fn x03_appends_from_many_handles_all_land(stage: &Stage) -> Checked {
+async fn appends_from_many_handles_all_land(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let session = stage.new_session(&handles[0]).await?;
     let each = (stage.settings.rounds / TASKS).max(2);
@@ -295,8 +295,8 @@ async fn x03_appends_from_many_handles_all_land(stage: &Stage) -> Checked {
     same("what is stored, against what was acknowledged", &stored, &acknowledged)
 }
 
-/// O12, A42, X03: of eight runs that want to begin one does; the others are told who holds it.
-async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
+/// Of eight runs that want to begin one does; the others are told who holds it.
+async fn one_run_begins(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -328,8 +328,8 @@ async fn o12_a42_x03_one_run_begins(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// O07, X03: of eight answers to one question, from any device, one resumes the session.
-async fn o07_x03_one_answer_resumes(stage: &Stage) -> Checked {
+/// Of eight answers to one question, from any device, one resumes the session.
+async fn one_answer_resumes(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -362,8 +362,8 @@ async fn o07_x03_one_answer_resumes(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// X03, A22: what one handle was told is stored, every other handle reads at once.
-async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
+/// What one handle was told is stored, every other handle reads at once.
+async fn what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for n in 0..stage.settings.rounds {
@@ -383,8 +383,8 @@ async fn x03_a22_what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A33: three slots filled from three handles, or with another backend in one of them, answer like one store.
-async fn a33_stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Checked {
+/// Three slots filled from three handles, or with another backend in one of them, answer like one store.
+async fn stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let other: Storage = agent_core::MemoryStore::new().into();
     let (workspaces, sessions, bindings) =
@@ -410,8 +410,8 @@ async fn a33_stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Check
     Ok(())
 }
 
-/// A34: a handle that was opened here serves tasks of other threads and other runtimes, several at a time.
-async fn a34_a_handle_serves_any_task_on_any_runtime(stage: &Stage) -> Checked {
+/// A handle that was opened here serves tasks of other threads and other runtimes, several at a time.
+async fn a_handle_serves_any_task_on_any_runtime(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let threads: Vec<_> = (0..3)

@@ -16,13 +16,13 @@ use crate::stage::{START, Stage, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Outcomes:
-        x01_a_refused_write_says_that_it_did_not_happen,
-        x01_errors_name_the_object_and_hide_what_was_said,
-        x01_r04_a_refused_transition_names_state_and_trigger,
-        x01_a_commit_at_fault_is_refused_before_anything_is_written,
-        x05_what_a_record_holds_is_limited,
-        x05_what_a_commit_holds_is_limited,
-        x01_checks_come_in_the_stated_order,
+        a_refused_write_says_that_it_did_not_happen,
+        errors_name_the_object_and_hide_what_was_said,
+        a_refused_transition_names_state_and_trigger,
+        a_commit_at_fault_is_refused_before_anything_is_written,
+        what_a_record_holds_is_limited,
+        what_a_commit_holds_is_limited,
+        checks_come_in_the_stated_order,
     ]
 }
 
@@ -66,8 +66,8 @@ async fn refusals(stage: &Stage, storage: &Storage) -> Checked<Vec<(Commit, Erro
     Ok(refused)
 }
 
-/// X01: whatever is refused did not happen, now or later, and sending it again as it is is of no use.
-async fn x01_a_refused_write_says_that_it_did_not_happen(stage: &Stage) -> Checked {
+/// Whatever is refused did not happen, now or later, and sending it again as it is is of no use.
+async fn a_refused_write_says_that_it_did_not_happen(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for (_, error) in refusals(stage, &storage).await? {
         holds_for("NotApplied", &error, error.write_outcome() == WriteOutcome::NotApplied)?;
@@ -89,9 +89,9 @@ async fn x01_a_refused_write_says_that_it_did_not_happen(stage: &Stage) -> Check
     Ok(())
 }
 
-/// X01: an error's text, its debug form and its sources say which session it is about and what to do, and hold nothing
+/// An error's text, its debug form and its sources say which session it is about and what to do, and hold nothing
 /// of what was said in it.
-async fn x01_errors_name_the_object_and_hide_what_was_said(stage: &Stage) -> Checked {
+async fn errors_name_the_object_and_hide_what_was_said(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for (commit, error) in refusals(stage, &storage).await? {
         let mut text = format!("{error} {error:?} {error:#?}");
@@ -110,8 +110,8 @@ async fn x01_errors_name_the_object_and_hide_what_was_said(stage: &Stage) -> Che
     holds_for("the workspace's id", &error, error.to_string().contains(&none.to_string()))
 }
 
-/// X01, R04: a refused transition says from which state and by which trigger, and changes nothing.
-async fn x01_r04_a_refused_transition_names_state_and_trigger(stage: &Stage) -> Checked {
+/// A refused transition says from which state and by which trigger, and changes nothing.
+async fn a_refused_transition_names_state_and_trigger(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     for (trigger, kind) in [
@@ -129,9 +129,9 @@ async fn x01_r04_a_refused_transition_names_state_and_trigger(stage: &Stage) -> 
     Ok(())
 }
 
-/// X01: an empty commit, a payload that is none of its type, a type that only the library writes, a field of the header:
+/// An empty commit, a payload that is none of its type, a type that only the library writes, a field of the header:
 /// each is `InvalidInput`, also where the commit would create its session.
-async fn x01_a_commit_at_fault_is_refused_before_anything_is_written(stage: &Stage) -> Checked {
+async fn a_commit_at_fault_is_refused_before_anything_is_written(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let events = [
@@ -172,9 +172,9 @@ async fn x01_a_commit_at_fault_is_refused_before_anything_is_written(stage: &Sta
     same("its events", &(own_events(&storage, session.id, 10).await?.len() as u64), &session.head.get())
 }
 
-/// X05: labels, references, metadata, open calls and wakes beyond their limits are `LimitExceeded`; a session at its
+/// Labels, references, metadata, open calls and wakes beyond their limits are `LimitExceeded`; a session at its
 /// limit still takes messages, and room can be made.
-async fn x05_what_a_record_holds_is_limited(stage: &Stage) -> Checked {
+async fn what_a_record_holds_is_limited(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let full = async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Session> {
         let session = stage.new_session(&storage).await?;
@@ -205,9 +205,9 @@ async fn x05_what_a_record_holds_is_limited(stage: &Stage) -> Checked {
     full((0..128).map(wake).collect(), wake(128), NewEvent::interrupt()).await.map(drop)
 }
 
-/// X05: an event over 16 MiB, a commit of more than 1,024 events or over 64 MiB is `LimitExceeded`; at the limit it is
+/// An event over 16 MiB, a commit of more than 1,024 events or over 64 MiB is `LimitExceeded`; at the limit it is
 /// stored.
-async fn x05_what_a_commit_holds_is_limited(stage: &Stage) -> Checked {
+async fn what_a_commit_holds_is_limited(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let many = |count: usize| (0..count).map(|n| NewEvent::user_message(n.to_string()));
@@ -226,9 +226,9 @@ async fn x05_what_a_commit_holds_is_limited(stage: &Stage) -> Checked {
     same("1,024 events", &(done.last.get() - session.head.get()), &1024)
 }
 
-/// X01: where a commit has several faults, the answer is that of the first check: replay, tombstone, fence, expectation,
+/// Where a commit has several faults, the answer is that of the first check: replay, tombstone, fence, expectation,
 /// transition, limits.
-async fn x01_checks_come_in_the_stated_order(stage: &Stage) -> Checked {
+async fn checks_come_in_the_stated_order(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let run = stage.effects.new_run_id();

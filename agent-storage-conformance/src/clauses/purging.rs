@@ -25,7 +25,7 @@ async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<
     Ok(storage.sessions.commit(delete).await?.session)
 }
 
-/// R13, R16, R17: the plain request, which names nothing to keep, spares what living forks read: those of deleted forks
+/// The plain request, which names nothing to keep, spares what living forks read: those of deleted forks
 /// too. When nobody reads it any more, it goes.
 async fn a_purge_keeps_what_living_forks_read(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
@@ -99,7 +99,7 @@ async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Ses
     Ok(storage.sessions.commit(end).await?.session)
 }
 
-/// R13: of a session that was deleted and purged its ids, times, state and lineage are left, and no word that anybody
+/// Of a session that was deleted and purged its ids, times, state and lineage are left, and no word that anybody
 /// wrote: in its record, in lists, through lists by its labels or its creator; also after reopening and rebuilding.
 async fn a_tombstone_keeps_no_word(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;

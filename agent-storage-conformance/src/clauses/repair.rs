@@ -44,7 +44,7 @@ async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Sess
     }
 }
 
-/// A30, R13: a damaged session is deleted when somebody asks for that by its name: every handle finds a tombstone, its id is
+/// A damaged session is deleted when somebody asks for that by its name: every handle finds a tombstone, its id is
 /// not used again, nothing is made from it, and its bytes go when it is purged.
 async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
@@ -87,7 +87,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// F01, X01: what is derived from a damaged log is not made anew, and that is said with the session's name.
+/// What is derived from a damaged log is not made anew, and that is said with the session's name.
 async fn a_rebuild_names_what_it_leaves_out(stage: &Stage) -> Checked {
     let (storage, session, _) = damaged(stage).await?;
     let rebuilt = storage.sessions.rebuild().await?;

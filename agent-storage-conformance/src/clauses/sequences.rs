@@ -23,9 +23,9 @@ use crate::stage::{START, Stage, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Sequences:
-        x08_o02_o06_sessions_answer_as_the_reference_does (Needs::ImmediateLists),
-        a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does (Needs::ExactRecency),
-        x03_o02_o04_o06_sequences_of_several_tasks_have_one_order,
+        sessions_answer_as_the_reference_does (Needs::ImmediateLists),
+        workspaces_and_bindings_answer_as_the_reference_does (Needs::ExactRecency),
+        sequences_of_several_tasks_have_one_order,
     ]
 }
 
@@ -217,9 +217,9 @@ impl<'a> Play<'a> {
     }
 }
 
-/// X08, O02, O06: commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
+/// Commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
 /// sessions.
-async fn x08_o02_o06_sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
+async fn sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
     for count in parts(stage) {
         let on = &stage.another(stage.journal.clone()).await?;
         let storage = &on.open().await?;
@@ -334,11 +334,11 @@ async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent, histor
     judged.map_err(|what| Failure::new("all that was answered", "one order that agrees with real time", what))
 }
 
-/// X03, O02, O04, O06: random commits of three tasks at once, stale ones and ones sent again too, come to what they come
+/// Random commits of three tasks at once, stale ones and ones sent again too, come to what they come
 /// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
 /// without gaps, and the record is their fold. All that they were answered meanwhile, loads and reads too, is what the log
 /// gave at some point between question and answer.
-async fn x03_o02_o04_o06_sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
+async fn sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
     for count in parts(stage) {
         let on = &stage.another(stage.journal.clone()).await?;
         let handles = &on.handles(3).await?;
@@ -381,8 +381,8 @@ async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops
     Ok(())
 }
 
-/// A02, A15, X08: records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
-async fn a02_a15_x08_workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
+/// Records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
+async fn workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
     let count = parts(stage).sum();
     try_all(stage, count, |ops| {
         Box::pin(async move {

@@ -13,13 +13,13 @@ use crate::stage::{START, Stage, ends, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Tenants:
-        r01_n01_equal_ids_are_different_things,
-        r01_nothing_of_another_tenant_is_found,
-        r01_what_one_tenant_deletes_the_other_keeps,
-        r01_o12_a_lease_of_one_tenant_binds_no_other,
-        r01_cursors_of_one_tenant_show_nothing_of_another,
-        r01_r16_nothing_is_forked_across_tenants,
-        r01_tenants_are_listed_once_they_hold_something (Needs::TenantList),
+        equal_ids_are_different_things,
+        nothing_of_another_tenant_is_found,
+        what_one_tenant_deletes_the_other_keeps,
+        a_lease_of_one_tenant_binds_no_other,
+        cursors_of_one_tenant_show_nothing_of_another,
+        nothing_is_forked_across_tenants,
+        tenants_are_listed_once_they_hold_something (Needs::TenantList),
     ]
 }
 
@@ -28,8 +28,8 @@ async fn two(stage: &Stage) -> Checked<(Storage, Storage)> {
     Ok((stage.open_for(&one).await?, stage.open_for(&two).await?))
 }
 
-/// R01, N01: two tenants use the same workspace, session and device ids, and each has its own.
-async fn r01_n01_equal_ids_are_different_things(stage: &Stage) -> Checked {
+/// Two tenants use the same workspace, session and device ids, and each has its own.
+async fn equal_ids_are_different_things(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let workspace = stage.workspace("shared id");
     let session = stage.effects.new_session_id();
@@ -63,8 +63,8 @@ async fn r01_n01_equal_ids_are_different_things(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// R01: ids of another tenant that someone got hold of are `NotFound`, for reading and for writing.
-async fn r01_nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
+/// Ids of another tenant that someone got hold of are `NotFound`, for reading and for writing.
+async fn nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let session = stage.new_session(&one).await?;
     let device = stage.device("laptop")?;
@@ -95,8 +95,8 @@ async fn r01_nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
     same("the binding, where it belongs", &one.bindings.resolve(&device).await?, &Some(workspace))
 }
 
-/// R01: deleting, purging and unbinding in one tenant leave the other's things of the same ids as they are.
-async fn r01_what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
+/// Deleting, purging and unbinding in one tenant leave the other's things of the same ids as they are.
+async fn what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let workspace = stage.workspace("shared id");
     let device = stage.device("laptop")?;
@@ -118,8 +118,8 @@ async fn r01_what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
     same("the other's binding", &two.bindings.resolve(&device).await?, &Some(workspace.id))
 }
 
-/// R01, O12: a run of one tenant, its lease and its signs of life are nothing to another's session of the same id.
-async fn r01_o12_a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked {
+/// A run of one tenant, its lease and its signs of life are nothing to another's session of the same id.
+async fn a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let id = stage.effects.new_session_id();
     let mut running = Vec::new();
@@ -139,8 +139,8 @@ async fn r01_o12_a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked 
     same("the other's session", &two.sessions.load(id).await?, &running[1])
 }
 
-/// R01: a cursor of one tenant, in the hands of another, shows at most the other's own.
-async fn r01_cursors_of_one_tenant_show_nothing_of_another(stage: &Stage) -> Checked {
+/// A cursor of one tenant, in the hands of another, shows at most the other's own.
+async fn cursors_of_one_tenant_show_nothing_of_another(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     for _ in 0..4 {
         stage.new_session(&one).await?;
@@ -153,8 +153,8 @@ async fn r01_cursors_of_one_tenant_show_nothing_of_another(stage: &Stage) -> Che
     same("workspaces", &page.items.len(), &0)
 }
 
-/// R01, R16: a session of another tenant is no parent: a session that names it as one is not created.
-async fn r01_r16_nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
+/// A session of another tenant is no parent: a session that names it as one is not created.
+async fn nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let parent = stage.new_session(&one).await?;
     let id = stage.effects.new_session_id();
@@ -164,8 +164,8 @@ async fn r01_r16_nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// R01: the tenants that hold something are listed, in the order of their names.
-async fn r01_tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
+/// The tenants that hold something are listed, in the order of their names.
+async fn tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
     let names = ["beta", "alpha", "gamma", "a-b_c", "0"];
     for name in names {
         let storage = stage.open_for(&name.parse()?).await?;

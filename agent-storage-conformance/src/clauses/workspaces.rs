@@ -12,21 +12,21 @@ use crate::stage::{START, Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Workspaces:
-        a02_a04_r02_what_was_put_is_loaded,
-        a03_a_second_creation_changes_nothing,
-        a02_f10_n14_a_put_of_an_old_revision_changes_nothing,
-        a04_nothing_is_put_where_nothing_is,
-        a01_the_default_workspace_is_one_like_others,
-        a07_a_touch_keeps_the_later_time_and_all_else,
-        a07_x03_touches_and_loads_do_not_disturb_each_other (Needs::ExactRecency),
-        a05_workspaces_are_listed_by_last_access (Needs::ExactRecency),
-        a05_x05_pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
-        a05_pages_lose_nothing_while_workspaces_are_used (Needs::ImmediateLists),
-        a06_a_deleted_workspace_is_gone_and_its_id_used_up,
-        a10_the_configuration_is_text_or_none,
-        a10_a_configuration_that_was_not_read_is_not_replaced,
-        n16_r02_settings_and_unknown_fields_are_kept,
-        x05_limits_are_refused_before_anything_is_written,
+        what_was_put_is_loaded,
+        a_second_creation_changes_nothing,
+        a_put_of_an_old_revision_changes_nothing,
+        nothing_is_put_where_nothing_is,
+        the_default_workspace_is_one_like_others,
+        a_touch_keeps_the_later_time_and_all_else,
+        touches_and_loads_do_not_disturb_each_other (Needs::ExactRecency),
+        workspaces_are_listed_by_last_access (Needs::ExactRecency),
+        pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        pages_lose_nothing_while_workspaces_are_used (Needs::ImmediateLists),
+        a_deleted_workspace_is_gone_and_its_id_used_up,
+        the_configuration_is_text_or_none,
+        a_configuration_that_was_not_read_is_not_replaced,
+        settings_and_unknown_fields_are_kept,
+        limits_are_refused_before_anything_is_written,
     ]
 }
 
@@ -56,8 +56,8 @@ fn full(stage: &Stage) -> Checked<Workspace> {
         .with_setting("alpha key", RawJson::parse("\"\\u0000 text\"")?))
 }
 
-/// A02, A04, R02: a record comes back as it was put, with revision 1, on every handle and after reopening.
-async fn a02_a04_r02_what_was_put_is_loaded(stage: &Stage) -> Checked {
+/// A record comes back as it was put, with revision 1, on every handle and after reopening.
+async fn what_was_put_is_loaded(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = full(stage)?;
     let stored = storage.workspaces.create(workspace.clone()).await?;
@@ -71,8 +71,8 @@ async fn a02_a04_r02_what_was_put_is_loaded(stage: &Stage) -> Checked {
     same("its configuration", &storage.workspaces.load_config(stored.id).await?, &None)
 }
 
-/// A03: creating an id that exists is a `Conflict`, and changes nothing.
-async fn a03_a_second_creation_changes_nothing(stage: &Stage) -> Checked {
+/// Creating an id that exists is a `Conflict`, and changes nothing.
+async fn a_second_creation_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let stored = storage.workspaces.create(full(stage)?).await?;
     storage.workspaces.save_config(stored.id, Some("a = 1".to_owned()), Expect::Absent).await?;
@@ -83,8 +83,8 @@ async fn a03_a_second_creation_changes_nothing(stage: &Stage) -> Checked {
     same("the configuration", &storage.workspaces.load_config(stored.id).await?.as_deref(), &Some("a = 1"))
 }
 
-/// A02, F10, N14: a put succeeds from the newest revision, and from no other, however often it is tried.
-async fn a02_f10_n14_a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> Checked {
+/// A put succeeds from the newest revision, and from no other, however often it is tried.
+async fn a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let first = stage.new_workspace(&storage).await?;
     let second = storage.workspaces.update(first.clone().with_description("new")).await?;
@@ -100,8 +100,8 @@ async fn a02_f10_n14_a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> 
     same("the revision of a put without an expectation", &any.revision, &second.revision.next())
 }
 
-/// A04: only a creation makes a workspace; all else says `NotFound` for one that never was, and makes none.
-async fn a04_nothing_is_put_where_nothing_is(stage: &Stage) -> Checked {
+/// Only a creation makes a workspace; all else says `NotFound` for one that never was, and makes none.
+async fn nothing_is_put_where_nothing_is(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let none = stage.workspace("nobody");
     let put = storage.workspaces.put(none.clone(), Expect::Any).await;
@@ -117,8 +117,8 @@ async fn a04_nothing_is_put_where_nothing_is(stage: &Stage) -> Checked {
     same("all workspaces", &all(&storage, WorkspaceQuery::new()).await?, &vec![])
 }
 
-/// A01: the default workspace has an id of its own, and is stored like any other.
-async fn a01_the_default_workspace_is_one_like_others(stage: &Stage) -> Checked {
+/// The default workspace has an id of its own, and is stored like any other.
+async fn the_default_workspace_is_one_like_others(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let other = stage.new_workspace(&storage).await?;
     let template = stage.workspace("default");
@@ -130,8 +130,8 @@ async fn a01_the_default_workspace_is_one_like_others(stage: &Stage) -> Checked 
     same("the number of workspaces", &all(&storage, WorkspaceQuery::new()).await?.len(), &2)
 }
 
-/// A07: a touch keeps the later of two times, and changes neither the revision nor anything else.
-async fn a07_a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked {
+/// A touch keeps the later of two times, and changes neither the revision nor anything else.
+async fn a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let stored = storage.workspaces.create(full(stage)?).await?;
     let later = stored.last_accessed.plus_micros(3_600_000_000);
@@ -146,8 +146,8 @@ async fn a07_a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked
     same("the last access after a put", &put.last_accessed, &later)
 }
 
-/// A07, X03: eight tasks that touch while others load and put: no load fails, each sees a whole record.
-async fn a07_x03_touches_and_loads_do_not_disturb_each_other(stage: &Stage) -> Checked {
+/// Eight tasks that touch while others load and put: no load fails, each sees a whole record.
+async fn touches_and_loads_do_not_disturb_each_other(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let stored = handles[0].workspaces.create(full(stage)?).await?;
     let each = (stage.settings.rounds / 10).max(3);
@@ -193,8 +193,8 @@ async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Check
     Ok(made)
 }
 
-/// A05: the latest accessed comes first, totals count all, and a touch moves a workspace up.
-async fn a05_workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
+/// The latest accessed comes first, totals count all, and a touch moves a workspace up.
+async fn workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut made = some(stage, &storage, 12, 60_000_000).await?;
     let mut first = made.remove(0);
@@ -212,8 +212,8 @@ async fn a05_workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
     same("the list after reopening", &all(&reopened, WorkspaceQuery::new()).await?, &made)
 }
 
-/// A05, X05: where all times are equal, pages of any size hold each workspace once.
-async fn a05_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+/// Where all times are equal, pages of any size hold each workspace once.
+async fn pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut expected: Vec<_> =
         some(stage, &storage, 17, 0).await?.into_iter().map(|workspace| workspace.id).collect();
@@ -227,8 +227,8 @@ async fn a05_x05_pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) ->
     Ok(())
 }
 
-/// A05: workspaces that are used while someone turns pages make no other appear twice or not at all.
-async fn a05_pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Checked {
+/// Workspaces that are used while someone turns pages make no other appear twice or not at all.
+async fn pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let made = some(stage, &storage, 20, 60_000_000).await?;
     let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
@@ -251,8 +251,8 @@ async fn a05_pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Chec
     Ok(())
 }
 
-/// A06: a deleted workspace is `Deleted` everywhere, is not listed, and its id is not used again.
-async fn a06_a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Checked {
+/// A deleted workspace is `Deleted` everywhere, is not listed, and its id is not used again.
+async fn a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let gone = storage.workspaces.create(full(stage)?).await?;
     let kept = stage.new_workspace(&storage).await?;
@@ -276,8 +276,8 @@ async fn a06_a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Ch
     Ok(())
 }
 
-/// A10: the configuration is text that comes back byte for byte; none is none, and removing it is possible.
-async fn a10_the_configuration_is_text_or_none(stage: &Stage) -> Checked {
+/// The configuration is text that comes back byte for byte; none is none, and removing it is possible.
+async fn the_configuration_is_text_or_none(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_workspace(&storage).await?.id;
     same("at first", &storage.workspaces.load_config(id).await?, &None)?;
@@ -292,8 +292,8 @@ async fn a10_the_configuration_is_text_or_none(stage: &Stage) -> Checked {
     same("after removing it", &storage.workspaces.load_config(id).await?, &None)
 }
 
-/// A10: a change is refused where the configuration is not what its author has read.
-async fn a10_a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) -> Checked {
+/// A change is refused where the configuration is not what its author has read.
+async fn a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let id = stage.new_workspace(&storage).await?.id;
     let save = |text: &str, expect| storage.workspaces.save_config(id, Some(text.to_owned()), expect);
@@ -309,9 +309,9 @@ async fn a10_a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) ->
     same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some("b"))
 }
 
-/// N16, R02: settings of the host and fields of a newer version survive a load and a put, in their order, byte for
+/// Settings of the host and fields of a newer version survive a load and a put, in their order, byte for
 /// byte.
-async fn n16_r02_settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked {
+async fn settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut workspace = full(stage)?;
     for (name, value) in [
@@ -334,8 +334,8 @@ async fn n16_r02_settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked 
     same("the record in the list", &listed, &vec![stored])
 }
 
-/// X05: a name, a description, settings or a configuration beyond their limits are refused, and nothing is written.
-async fn x05_limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked {
+/// A name, a description, settings or a configuration beyond their limits are refused, and nothing is written.
+async fn limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let fine = stage.new_workspace(&storage).await?;
     let long = "x".repeat(70 << 10);

@@ -107,26 +107,23 @@ fn fault_of(name: &str) -> Fault {
 const CAUGHT: &[(Fault, &[&str])] = &[
     (
         Fault::NoLock,
-        &[
-            "durable::x03_processes_on_one_store_behave_like_one",
-            "durable::a18_x03_first_contacts_from_processes_agree",
-        ],
+        &["durable::processes_on_one_store_behave_like_one", "durable::first_contacts_from_processes_agree"],
     ),
     (
         Fault::AcknowledgedBeforeWritten,
         &[
-            "durable::o02_x02_what_was_acknowledged_outlives_a_kill",
-            "durable::a03_x02_created_sessions_outlive_a_kill",
-            "durable::a02_a10_x02_workspaces_outlive_a_kill",
-            "durable::a15_x02_bindings_outlive_a_kill",
+            "durable::what_was_acknowledged_outlives_a_kill",
+            "durable::created_sessions_outlive_a_kill",
+            "durable::workspaces_outlive_a_kill",
+            "durable::bindings_outlive_a_kill",
         ],
     ),
-    (Fault::WrittenInTwo, &["durable::a03_x02_created_sessions_outlive_a_kill"]),
+    (Fault::WrittenInTwo, &["durable::created_sessions_outlive_a_kill"]),
     (Fault::NeverSyncs, &["durable::acknowledged_writes_outlive_a_power_loss"]),
     (Fault::BindingsUnsynced, &["durable::acknowledged_writes_outlive_a_power_loss"]),
     (Fault::FailuresDenied, &["outcomes::a_failed_write_says_if_it_was_applied"]),
     // No clause looks at this one: the suite itself does, after each clause in which a commit is refused.
-    (Fault::RefusedAppliedLater, &["one_winner::f10_a_stale_expectation_is_a_conflict_with_the_head"]),
+    (Fault::RefusedAppliedLater, &["one_winner::a_stale_expectation_is_a_conflict_with_the_head"]),
 ];
 
 /// How often a kill is tried until it comes at a moment at which the fault shows.
@@ -165,10 +162,10 @@ fn is_caught(fault: Fault, alone: bool, path: &str) -> std::result::Result<(), l
 
 /// The clauses that kill the process, which a store passes that only one process at a time can open.
 const KILLS: [&str; 4] = [
-    "durable::o02_x02_what_was_acknowledged_outlives_a_kill",
-    "durable::a03_x02_created_sessions_outlive_a_kill",
-    "durable::a02_a10_x02_workspaces_outlive_a_kill",
-    "durable::a15_x02_bindings_outlive_a_kill",
+    "durable::what_was_acknowledged_outlives_a_kill",
+    "durable::created_sessions_outlive_a_kill",
+    "durable::workspaces_outlive_a_kill",
+    "durable::bindings_outlive_a_kill",
 ];
 
 /// The variable by which this program runs the suite on a store, to see the report; its value is the fault.

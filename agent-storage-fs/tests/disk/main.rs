@@ -62,10 +62,10 @@ async fn cut(
     images
 }
 
-/// O02, A16, A02, X02: the power goes after any call, with any part of what was not safe. What was acknowledged is
+/// The power goes after any call, with any part of what was not safe. What was acknowledged is
 /// there, nothing is there by half, and the store goes on.
 #[tokio::test]
-async fn o02_a02_a16_x02_the_power_may_go_at_any_moment() {
+async fn the_power_may_go_at_any_moment() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Full).await;
@@ -77,9 +77,9 @@ async fn o02_a02_a16_x02_the_power_may_go_at_any_moment() {
     assert!(images > 1000, "only {images} disks");
 }
 
-/// X02: killed at any moment, the power stays: what the system has is not lost.
+/// Killed at any moment, the power stays: what the system has is not lost.
 #[tokio::test]
-async fn x02_every_process_may_be_killed_at_any_moment() {
+async fn every_process_may_be_killed_at_any_moment() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Full).await;
@@ -90,9 +90,9 @@ async fn x02_every_process_may_be_killed_at_any_moment() {
     }
 }
 
-/// X02: without syncs nothing is lost by a kill, and the loss of power takes what was acknowledged: the model sees it.
+/// Without syncs nothing is lost by a kill, and the loss of power takes what was acknowledged: the model sees it.
 #[tokio::test]
-async fn x02_without_syncs_a_kill_loses_nothing_and_the_loss_of_power_does() {
+async fn without_syncs_a_kill_loses_nothing_and_the_loss_of_power_does() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Off).await;
@@ -141,41 +141,41 @@ async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
     assert!(failed > 100, "only {failed} calls failed");
 }
 
-/// X06: any one call fails with an I/O error, then the power goes; a failed sync has lost what it was to sync.
+/// Any one call fails with an I/O error, then the power goes; a failed sync has lost what it was to sync.
 #[tokio::test]
-async fn x06_x02_any_call_fails_once() {
+async fn any_call_fails_once() {
     each_call_fails(&Script::usual(), Fault::Fails(EIO), false).await;
 }
 
-/// X06: from any call on, every call fails.
+/// From any call on, every call fails.
 #[tokio::test]
-async fn x06_x02_from_any_call_on_all_fail() {
+async fn from_any_call_on_all_fail() {
     each_call_fails(&Script::usual(), Fault::Fails(EIO), true).await;
 }
 
-/// X06: the disk is full from any call on.
+/// The disk is full from any call on.
 #[tokio::test]
-async fn x06_x02_the_disk_is_full_from_any_call_on() {
+async fn the_disk_is_full_from_any_call_on() {
     each_call_fails(&Script::usual(), Fault::Fails(ENOSPC), true).await;
 }
 
-/// X06: any one call finds no more file handles.
+/// Any one call finds no more file handles.
 #[tokio::test]
-async fn x06_x02_any_call_finds_no_handle() {
+async fn any_call_finds_no_handle() {
     each_call_fails(&Script::usual(), Fault::Fails(EMFILE), false).await;
 }
 
-/// X06: any one call does its work and reports an error all the same.
+/// Any one call does its work and reports an error all the same.
 #[tokio::test]
-async fn x06_x02_any_call_lies_about_its_failure() {
+async fn any_call_lies_about_its_failure() {
     each_call_fails(&Script::usual(), Fault::DoneButFails(EIO), false).await;
 }
 
-/// X06, X02: any two calls fail, at most 40 calls apart: the second one meets what is done about the first. Of the first
+/// Any two calls fail, at most 40 calls apart: the second one meets what is done about the first. Of the first
 /// every tenth, or all with `AGENT_STORAGE_DISK_PAIRS=1`, a few hours.
 #[tokio::test]
 #[ignore = "takes minutes: .ci/full"]
-async fn x06_x02_any_two_calls_fail() {
+async fn any_two_calls_fail() {
     const APART: usize = 40;
     let step = std::env::var("AGENT_STORAGE_DISK_PAIRS").map_or(10, |text| text.parse().unwrap());
     let (script, mut tally, mut images, mut pairs) = (Script::usual(), Tally::default(), 0, 0);
@@ -193,10 +193,10 @@ async fn x06_x02_any_two_calls_fail() {
     assert!(pairs > 1000, "only {pairs} pairs");
 }
 
-/// X06: reads and writes that take half of what they are given, or are interrupted, change nothing but the number of
+/// Reads and writes that take half of what they are given, or are interrupted, change nothing but the number of
 /// calls.
 #[tokio::test]
-async fn x06_short_and_interrupted_calls_are_no_failures() {
+async fn short_and_interrupted_calls_are_no_failures() {
     for fault in [Fault::Short, Fault::Interrupted] {
         let script = Script::usual();
         let disk = Disk::new();
@@ -231,9 +231,9 @@ fn step() -> usize {
     std::env::var("AGENT_STORAGE_DISK_STEP").map_or(60, |text| text.parse().unwrap())
 }
 
-/// O02, X02, X03, X06: any steps, by two processes in turn, some calls failing; then the power goes.
+/// Any steps, by two processes in turn, some calls failing; then the power goes.
 #[tokio::test]
-async fn o02_x02_x03_x06_any_steps_any_faults_any_cut() {
+async fn any_steps_any_faults_any_cut() {
     let (mut images, mut scripts, mut tally) = (0, 0, Tally::default());
     for seed in seeds() {
         let script = Script::random(seed, 14);

@@ -20,10 +20,10 @@ use s3_servers::{Kind, Server};
 const KILLS: usize = 20;
 const WRITERS: usize = 4;
 
-/// X02, O02: the gateway is killed twenty times while four writers write; what was acknowledged is stored, once, and
+/// The gateway is killed twenty times while four writers write; what was acknowledged is stored, once, and
 /// nothing is stored that was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x02_o02_what_was_acknowledged_outlives_twenty_gateways() {
+async fn what_was_acknowledged_outlives_twenty_gateways() {
     let mut server = match Server::start(Kind::Ceph) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,

@@ -14,10 +14,10 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3_simulator::{Fault, FaultPlan, Op, Seeded, SimulatedClock, Simulator};
 use support::{client, client_without_retries, create, name, path, update};
 
-/// X02: what the real client makes of each fault of a conditional PUT, with its own retries: whether the write landed
+/// What the real client makes of each fault of a conditional PUT, with its own retries: whether the write landed
 /// cannot be told from what it says.
 #[tokio::test(start_paused = true)]
-async fn x02_the_clients_answers_are_ambiguous() {
+async fn the_clients_answers_are_ambiguous() {
     // The fault of the first PUT; requests, what is stored in the end, what the caller sees.
     let of_create = [
         (Fault::ErrorAfter, 2, true, "AlreadyExists"),
@@ -65,7 +65,7 @@ async fn x02_the_clients_answers_are_ambiguous() {
 
 /// A PUT that was given up lands within ten minutes, and takes a key that was free till then.
 #[tokio::test(start_paused = true)]
-async fn x02_a_late_put_lands_when_nobody_waits_for_it() {
+async fn a_late_put_lands_when_nobody_waits_for_it() {
     let mut delays = BTreeSet::new();
     let mut free = 0;
     for seed in 0..50 {
@@ -179,9 +179,9 @@ async fn a_hostile_hour(seed: u64) -> Simulator {
     simulator
 }
 
-/// X03, T9: two runs of one seed are equal to the byte, those of another are not; and every fault strikes.
+/// Two runs of one seed are equal to the byte, those of another are not; and every fault strikes.
 #[test]
-fn x03_a_seed_is_one_course_of_events() {
+fn a_seed_is_one_course_of_events() {
     let run = |seed| {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

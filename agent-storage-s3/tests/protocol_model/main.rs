@@ -9,11 +9,11 @@ mod model;
 use model::{Fault, Protocol};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// X02, X03, O02, O04, O12: in every interleaving no acknowledged commit is lost, none is applied twice, none that was
+/// In every interleaving no acknowledged commit is lost, none is applied twice, none that was
 /// reported as refused lands, a fenced writer never writes, a slot is won once, all is readable, all writers finish.
 #[test]
 #[ignore = "two minutes; it checks the model in this folder alone, so .ci/full runs it"]
-fn x02_x03_o02_o04_o12_every_interleaving_of_the_protocol() {
+fn every_interleaving_of_the_protocol() {
     let checker = Protocol { fault: Fault::None }.checker().threads(2).spawn_bfs().join();
     println!("{} states, {} of them different", checker.state_count(), checker.unique_state_count());
     checker.assert_properties();
@@ -23,7 +23,7 @@ fn x02_x03_o02_o04_o12_every_interleaving_of_the_protocol() {
 
 /// The proof that the model sees: each way to get the protocol wrong breaks the property that it should.
 #[test]
-fn x02_x03_o04_o12_every_planted_fault_is_found() {
+fn every_planted_fault_is_found() {
     for (fault, broken) in Fault::ALL {
         let found = HasDiscoveries::AnyOf([*broken].into());
         let checker = Protocol { fault: *fault }.checker().finish_when(found).spawn_bfs().join();

@@ -3,7 +3,7 @@
 use std::fs;
 
 fn main() -> std::io::Result<()> {
-    let folder = docs::features::root().join("docs/schemas");
+    let folder = docs::root().join("docs/schemas");
     fs::create_dir_all(&folder)?;
     for (name, text) in docs::schemas::files() {
         fs::write(folder.join(name), text)?;

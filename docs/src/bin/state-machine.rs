@@ -3,5 +3,5 @@
 use std::fs;
 
 fn main() -> std::io::Result<()> {
-    fs::write(docs::features::root().join("docs/state-machine.md"), docs::machine::page())
+    fs::write(docs::root().join("docs/state-machine.md"), docs::machine::page())
 }

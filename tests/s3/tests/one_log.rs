@@ -121,9 +121,9 @@ async fn look(storage: &Storage, script: &Script) -> (Vec<(Session, Vec<Event>, 
     (sessions, lists)
 }
 
-/// A33, A41, O02: in memory, in files, in SQLite and in a bucket the same commits come to the same records, events and lists.
+/// In memory, in files, in SQLite and in a bucket the same commits come to the same records, events and lists.
 #[tokio::test]
-async fn a33_a41_o02_the_same_commits_read_back_equal_from_every_store() {
+async fn the_same_commits_read_back_equal_from_every_store() {
     let effects = Effects::seeded(41, "2026-02-15T10:30:00Z".parse().unwrap());
     let memory: Storage = MemoryStore::new().into();
     let script = write(&memory, &effects).await;

@@ -78,14 +78,14 @@ async fn share_one_conversation(kind: Kind) {
     assert_eq!(three.finish(), 0, "{}", three.err.text());
 }
 
-/// A33, X03, F17: two programs on one bucket of Ceph's gateway share one conversation, and it is there again for a third.
+/// Two programs on one bucket of Ceph's gateway share one conversation, and it is there again for a third.
 #[tokio::test]
-async fn a33_x03_two_chats_share_one_conversation_on_ceph() {
+async fn two_chats_share_one_conversation_on_ceph() {
     share_one_conversation(Kind::Ceph).await;
 }
 
-/// A33, X03, F17: the same on ministack.
+/// The same on ministack.
 #[tokio::test]
-async fn a33_x03_two_chats_share_one_conversation_on_ministack() {
+async fn two_chats_share_one_conversation_on_ministack() {
     share_one_conversation(Kind::Ministack).await;
 }

@@ -40,10 +40,10 @@ fn refused(done: agent_core::Result<LayeredConfig>) -> Error {
     error
 }
 
-/// A11: the workspace's fields win one by one, at any depth; arrays are replaced; what it does not say is inherited; each
+/// The workspace's fields win one by one, at any depth; arrays are replaced; what it does not say is inherited; each
 /// value tells where it comes from.
 #[test]
-fn a11_the_workspace_overrides_field_by_field() {
+fn the_workspace_overrides_field_by_field() {
     let config = merged(
         "provider = 'gemini'\nplugins = ['c']\n[providers.claude]\nretry.attempts = 5\n[providers.local]\nmodel = 'm'",
     )
@@ -76,10 +76,10 @@ fn a11_the_workspace_overrides_field_by_field() {
     assert_eq!(merged("").unwrap().text("provider"), Some("claude"));
 }
 
-/// A11: what only the host may set is refused from a workspace, however it is spelled, and so is what would take its
+/// What only the host may set is refused from a workspace, however it is spelled, and so is what would take its
 /// place.
 #[test]
-fn a11_protected_keys_are_refused_on_every_path() {
+fn protected_keys_are_refused_on_every_path() {
     for workspace in [
         "providers.claude.base_url = 'https://evil'",
         "[providers.claude]\nbase_url = 'https://evil'",
@@ -112,9 +112,9 @@ fn a11_protected_keys_are_refused_on_every_path() {
     assert_eq!(host.merge(|_| None).unwrap().layer("a.b"), Some(ConfigLayer::Global));
 }
 
-/// A12: a variable that is set beats both files, in the type that these have; one that is empty sets nothing.
+/// A variable that is set beats both files, in the type that these have; one that is empty sets nothing.
 #[test]
-fn a12_a_set_variable_beats_both_files() {
+fn a_set_variable_beats_both_files() {
     let lookup = |name: &str| {
         match name {
             "KEY" => Some("sk-secret"),
@@ -137,9 +137,9 @@ fn a12_a_set_variable_beats_both_files() {
     assert!(error.to_string().contains("TURNS") && !error.to_string().contains("sk-oops"), "{error}");
 }
 
-/// R25: a secret is named with its layer, and its value is shown nowhere; nor is the text of a file that is no TOML.
+/// A secret is named with its layer, and its value is shown nowhere; nor is the text of a file that is no TOML.
 #[test]
-fn r25_secrets_are_named_and_never_shown() {
+fn secrets_are_named_and_never_shown() {
     let config = layers("[[accounts]]\nkey = 'sk-array'")
         .unwrap()
         .secret("accounts.key")
@@ -186,10 +186,10 @@ fn leaves(table: &toml::Table) -> Vec<(Vec<String>, toml::Value)> {
 }
 
 proptest! {
-    /// A11, X05: of any two tables either each value comes from the upper one, or else from the lower one, and no other;
+    /// Of any two tables either each value comes from the upper one, or else from the lower one, and no other;
     /// or a table and something else meet, and it is refused. The same table over itself changes nothing.
     #[test]
-    fn a11_x05_any_layers_merge_by_field_or_are_refused(lower in table(), upper in table()) {
+    fn any_layers_merge_by_field_or_are_refused(lower in table(), upper in table()) {
         let layers = |workspace: &toml::Table| {
             ConfigLayers::new().global(&lower.to_string()).unwrap().workspace(&workspace.to_string()).unwrap()
         };
@@ -206,10 +206,10 @@ proptest! {
     }
 }
 
-/// A11: where a value comes from is told by its name as TOML spells it; a table that holds nothing is told of while no layer
+/// Where a value comes from is told by its name as TOML spells it; a table that holds nothing is told of while no layer
 /// puts anything into it.
 #[test]
-fn a11_what_each_value_is_called() {
+fn what_each_value_is_called() {
     let told = |global: &str, workspace: &str| -> Vec<(String, ConfigLayer)> {
         let layers = ConfigLayers::new().global(global).unwrap().workspace(workspace).unwrap();
         let merged = layers.merge(|_| None).unwrap();

@@ -145,9 +145,9 @@ fn user(text: &str) -> ModelMessage {
     ModelMessage::User(text.to_owned())
 }
 
-/// F24, A29: a summary comes first, and takes at most half of the room.
+/// A summary comes first, and takes at most half of the room.
 #[tokio::test]
-async fn f24_a29_a_summary_is_given_within_half_the_room() {
+async fn a_summary_is_given_within_half_the_room() {
     let site = Site::new().await;
     site.say(messages(3, "old")).await;
     let plain = site.context(ContextLimits::default()).await.unwrap();
@@ -162,9 +162,9 @@ async fn f24_a29_a_summary_is_given_within_half_the_room() {
     assert_eq!(kept, 50, "of 200, for 100 bytes");
 }
 
-/// A29: as many bytes are given as there is room for, and not one more; what is left begins with what was asked.
+/// As many bytes are given as there is room for, and not one more; what is left begins with what was asked.
 #[tokio::test]
-async fn a29_the_newest_that_fit_are_given() {
+async fn the_newest_that_fit_are_given() {
     let site = Site::new().await;
     site.say(messages(12, &"m".repeat(100))).await;
     for (bytes, count) in [(1000, 10), (999, 9), (1001, 10), (50, 1)] {
@@ -196,9 +196,9 @@ async fn a29_the_newest_that_fit_are_given() {
     assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
 }
 
-/// A29, peers 14: what the agent says while a call is open follows the call's result; ids that are used again are told apart.
+/// Peers 14: what the agent says while a call is open follows the call's result; ids that are used again are told apart.
 #[tokio::test]
-async fn a29_an_open_call_keeps_its_result_and_its_id() {
+async fn an_open_call_keeps_its_result_and_its_id() {
     let site = Site::new().await;
     for _ in 0..6 {
         site.say([use_("c")]).await;
@@ -218,9 +218,9 @@ async fn a29_an_open_call_keeps_its_result_and_its_id() {
     assert_eq!(ids, ["c", "c-2", "c-3", "c-4", "c-5", "c-6"]);
 }
 
-/// A29: of an exchange that is larger than all room each result has its share.
+/// Of an exchange that is larger than all room each result has its share.
 #[tokio::test]
-async fn a29_results_share_the_room() {
+async fn results_share_the_room() {
     let site = Site::new().await;
     let output = "x".repeat(9000);
     site.say([use_("a"), use_("b"), result("a", &output), result("b", &output)]).await;
@@ -231,9 +231,9 @@ async fn a29_results_share_the_room() {
     assert_eq!(kept, [5000, 5000]);
 }
 
-/// A29, O05: the question that is answered comes first however long the answer is; not a later one, which nobody took up.
+/// The question that is answered comes first however long the answer is; not a later one, which nobody took up.
 #[tokio::test]
-async fn a29_o05_a_long_answer_is_given_with_its_question() {
+async fn a_long_answer_is_given_with_its_question() {
     let site = Site::new().await;
     site.ask("first").await;
     site.inner
@@ -249,10 +249,10 @@ async fn a29_o05_a_long_answer_is_given_with_its_question() {
     }
 }
 
-/// A29, R16: a fork from the middle of a run, which no run of its own asks anything, is given what that run was asked; the
+/// A fork from the middle of a run, which no run of its own asks anything, is given what that run was asked; the
 /// log is searched for it only where it was not among what was read.
 #[tokio::test]
-async fn a29_r16_a_fork_within_a_run_is_given_its_question() {
+async fn a_fork_within_a_run_is_given_its_question() {
     for (before, behind, reads) in [(0, 100, 1), (100, 20, 0)] {
         let site = Site::new().await;
         site.say(messages(before, "old")).await;
@@ -272,10 +272,10 @@ async fn a29_r16_a_fork_within_a_run_is_given_its_question() {
     }
 }
 
-/// A30, contract 6: damage behind what was read is named; damage in what is newest, and a store that cannot be reached, are
+/// Contract 6: damage behind what was read is named; damage in what is newest, and a store that cannot be reached, are
 /// errors.
 #[tokio::test]
-async fn a30_damage_behind_what_was_read_is_named() {
+async fn damage_behind_what_was_read_is_named() {
     let mut site = Site::new().await;
     site.say(messages(100, "said")).await;
     let head = site.now().await.head;
@@ -298,9 +298,9 @@ async fn a30_damage_behind_what_was_read_is_named() {
     }
 }
 
-/// A30: a message of which only the end can be read is left out, and its results; one that begins with its call is whole.
+/// A message of which only the end can be read is left out, and its results; one that begins with its call is whole.
 #[tokio::test]
-async fn a30_half_a_message_is_not_given() {
+async fn half_a_message_is_not_given() {
     for (said, whole) in
         [(vec![NewEvent::agent_message("I look"), use_("a"), use_("b")], false), (vec![use_("b")], true)]
     {
@@ -316,9 +316,9 @@ async fn a30_half_a_message_is_not_given() {
     }
 }
 
-/// A29, contract 8: the call of the newest result is looked for beyond the limits, and not through the whole history.
+/// Contract 8: the call of the newest result is looked for beyond the limits, and not through the whole history.
 #[tokio::test]
-async fn a29_a_call_far_back_is_not_read_for_ever() {
+async fn a_call_far_back_is_not_read_for_ever() {
     let site = Site::new().await;
     site.say([use_("far")]).await;
     for _ in 0..3 {
@@ -332,9 +332,9 @@ async fn a29_a_call_far_back_is_not_read_for_ever() {
     }
 }
 
-/// A29, A32, contract 8: where the log does not keep what tools give, a result whose call is not given is no reason to read on.
+/// Contract 8: where the log does not keep what tools give, a result whose call is not given is no reason to read on.
 #[tokio::test]
-async fn a29_results_that_are_not_kept_cost_nothing() {
+async fn results_that_are_not_kept_cost_nothing() {
     let site = Site::with(&Patch::new().keep(Keep::Text)).await;
     for n in 0..60 {
         let id = format!("c{n}");
@@ -344,9 +344,9 @@ async fn a29_results_that_are_not_kept_cost_nothing() {
     assert_eq!((context.messages().len(), site.reads()), (2, 1));
 }
 
-/// A29: a run that goes on keeps twice what is given and no more, and the newest exchange in any case.
+/// A run that goes on keeps twice what is given and no more, and the newest exchange in any case.
 #[tokio::test]
-async fn a29_a_long_run_keeps_twice_the_room() {
+async fn a_long_run_keeps_twice_the_room() {
     let is_cut = async |site: &Site, limits: ContextLimits| {
         let mut context = site.context(limits).await.unwrap();
         assert!(!context.is_cut(), "all of it is read");
@@ -383,9 +383,9 @@ async fn a29_a_long_run_keeps_twice_the_room() {
     assert!(!is_cut(&site, ContextLimits::new(2, 10_000)).await, "one exchange");
 }
 
-/// A29: what is dropped of a message that a long run leaves behind is the whole of it.
+/// What is dropped of a message that a long run leaves behind is the whole of it.
 #[tokio::test]
-async fn a29_a_long_run_drops_whole_messages() {
+async fn a_long_run_drops_whole_messages() {
     let site = Site::new().await;
     let ids: Vec<_> = (0..6).map(|n| format!("c{n}")).collect();
     site.say([NewEvent::agent_message("I look")].into_iter().chain(ids.iter().map(|id| use_(id)))).await;
@@ -402,9 +402,9 @@ async fn a29_a_long_run_drops_whole_messages() {
     );
 }
 
-/// A28, A29: a model is given the messages in their order, and a stale writer is told so, through a store.
+/// A model is given the messages in their order, and a stale writer is told so, through a store.
 #[tokio::test]
-async fn a28_a_model_is_given_the_replaced_history_in_order() {
+async fn a_model_is_given_the_replaced_history_in_order() {
     let (store, effects) = (MemoryStore::default(), Effects::default());
     let messages: Vec<_> = ["one", "two", "three"]
         .into_iter()

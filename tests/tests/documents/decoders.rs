@@ -154,10 +154,10 @@ fn decode(text: &str) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5000))]
 
-    /// X05: events, records, workspaces, cursors, ids, times, addresses, configuration, transcripts, documents: any text, and
+    /// Events, records, workspaces, cursors, ids, times, addresses, configuration, transcripts, documents: any text, and
     /// any good one with up to six changes, is read or refused; what is read is written and read as the same.
     #[test]
-    fn x05_any_text_is_decoded_or_refused(
+    fn any_text_is_decoded_or_refused(
         any in any::<String>(), good in prop::sample::select(good()), changes in prop::collection::vec(change(), 0..6),
     ) {
         decode(&any);

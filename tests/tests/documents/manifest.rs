@@ -48,10 +48,10 @@ async fn rich(store: &dyn SessionStore, effects: &Effects) -> Session {
     store.append(effects, session.id, session.head, wake).await.unwrap().session
 }
 
-/// F03, F07, A41: exported, imported and exported again it is the same document, through memory, files, and a new
+/// Exported, imported and exported again it is the same document, through memory, files, and a new
 /// process on these; the session goes on there.
 #[tokio::test]
-async fn f03_f07_a41_a_document_comes_back_byte_for_byte() {
+async fn a_document_comes_back_byte_for_byte() {
     let (effects, root) = (Effects::default(), tempfile::tempdir().unwrap());
     let memory = MemoryStore::new();
     let session = rich(&memory, &effects).await;
@@ -74,9 +74,9 @@ async fn f03_f07_a41_a_document_comes_back_byte_for_byte() {
     back.append(&effects, session.id, session.head, vec![NewEvent::user_message("on")]).await.unwrap();
 }
 
-/// F03, X02: an import that was cut off is finished by the next; one that is done writes nothing; nothing is merged.
+/// An import that was cut off is finished by the next; one that is done writes nothing; nothing is merged.
 #[tokio::test]
-async fn f03_x02_an_import_is_finished_and_never_merged() {
+async fn an_import_is_finished_and_never_merged() {
     let (effects, there) = (Effects::default(), MemoryStore::new());
     let here = MemoryStore::new();
     let session = rich(&here, &effects).await;
@@ -125,10 +125,10 @@ async fn calm(store: &MemoryStore, effects: &Effects) -> Session {
     session
 }
 
-/// F07, R16: the document of a fork or a child brings what it shares with the sessions that it was made from, and is the
+/// The document of a fork or a child brings what it shares with the sessions that it was made from, and is the
 /// same out of the store that has nothing else; their own documents complete them.
 #[tokio::test]
-async fn f07_r16_the_document_of_a_fork_needs_no_other() {
+async fn the_document_of_a_fork_needs_no_other() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let say = async |id: SessionId, head: Seq, text: &str| {
         let note = |text: &str| NewEvent::new("x.app.note".parse().unwrap(), RawJson::of(&text).unwrap());
@@ -171,10 +171,10 @@ async fn f07_r16_the_document_of_a_fork_needs_no_other() {
     }
 }
 
-/// F07, R13: a fork is exported after its parent was deleted and purged, with what it shares; where the parent was deleted
+/// A fork is exported after its parent was deleted and purged, with what it shares; where the parent was deleted
 /// in the target nothing is made from it, and where it is another there nothing is written.
 #[tokio::test]
-async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
+async fn a_fork_outlives_its_parent_in_a_document() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
@@ -198,9 +198,9 @@ async fn f07_r13_a_fork_outlives_its_parent_in_a_document() {
     assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// F05: the state of a session has what was said last.
+/// The state of a session has what was said last.
 #[tokio::test]
-async fn f05_a_state_ends_with_the_last_message() {
+async fn a_state_ends_with_the_last_message() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let session = calm(&here, &effects).await;
     let said = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
@@ -209,9 +209,9 @@ async fn f05_a_state_ends_with_the_last_message() {
     assert_eq!((state.history.len(), state.history.last().unwrap().text.as_str()), (8, "no more"));
 }
 
-/// F07, R13: of a parent that was purged in the middle of a commit there is no whole part to bring along.
+/// Of a parent that was purged in the middle of a commit there is no whole part to bring along.
 #[tokio::test]
-async fn f07_r13_half_a_commit_of_a_deleted_parent_is_not_exported() {
+async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let said = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
@@ -225,9 +225,9 @@ async fn f07_r13_half_a_commit_of_a_deleted_parent_is_not_exported() {
     assert!(refused.to_string().contains("ends within a commit"), "{refused}");
 }
 
-/// F07, contract 6: where a store cannot say whether it has a session, it is not taken for one that has none.
+/// Contract 6: where a store cannot say whether it has a session, it is not taken for one that has none.
 #[tokio::test]
-async fn f07_nothing_is_imported_where_nobody_knows_what_is_there() {
+async fn nothing_is_imported_where_nobody_knows_what_is_there() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
@@ -286,10 +286,10 @@ impl SessionStore for Silent {
     }
 }
 
-/// F07, O10: an ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
+/// An ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
 /// that work again; with its own document the session comes after it. Nothing is written before all of it can be.
 #[tokio::test]
-async fn f07_o10_no_document_brings_work_of_another_session_along() {
+async fn no_document_brings_work_of_another_session_along() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let commit = |now: &Session| Commit::seal(&effects, now.id, now.head);
@@ -361,9 +361,9 @@ async fn f07_o10_no_document_brings_work_of_another_session_along() {
     assert_eq!(*SessionStore::load(&there, root.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// F09: a newer version, and another kind, are refused by name.
+/// A newer version, and another kind, are refused by name.
 #[tokio::test]
-async fn f09_a_newer_document_is_refused_by_name() {
+async fn a_newer_document_is_refused_by_name() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json();
     for (text, says) in [
@@ -400,9 +400,9 @@ fn sealed(body: &str) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// F07, X05: no change of a byte, and no cut, is taken for a document.
+    /// No change of a byte, and no cut, is taken for a document.
     #[test]
-    fn f07_x05_a_changed_document_is_refused(at in any::<prop::sample::Index>(), to in any::<char>(), cut in any::<bool>()) {
+    fn a_changed_document_is_refused(at in any::<prop::sample::Index>(), to in any::<char>(), cut in any::<bool>()) {
         let text = document();
         let at = text.floor_char_boundary(at.index(text.len()));
         let end = text.ceil_char_boundary(at + 1);
@@ -412,9 +412,9 @@ proptest! {
         prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{error}");
     }
 
-    /// X05: a document that somebody made up, with a checksum that fits, is read or refused; what is read is a fold.
+    /// A document that somebody made up, with a checksum that fits, is read or refused; what is read is a fold.
     #[test]
-    fn x05_a_made_up_document_is_read_or_refused(
+    fn a_made_up_document_is_read_or_refused(
         any in any::<String>(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
         let _ = Manifest::parse(&any);

@@ -14,9 +14,9 @@ fn registry() -> Registry {
     registry
 }
 
-/// A33, A41: each kind of address opens its store, and the same address the same store.
+/// Each kind of address opens its store, and the same address the same store.
 #[tokio::test]
-async fn a33_an_address_opens_its_store() {
+async fn an_address_opens_its_store() {
     let (folder, effects, registry) = (tempfile::tempdir().unwrap(), Effects::default(), registry());
     // With what an address has to escape.
     let place = folder.path().join("a b?%41").display().to_string();
@@ -45,9 +45,9 @@ async fn a33_an_address_opens_its_store() {
     assert!(stores.1.sessions.load(session.id).await.is_err(), "each is one of its own");
 }
 
-/// X01, R25: what is wrong with an address is said with what there is; what may be a secret in it is not repeated.
+/// What is wrong with an address is said with what there is; what may be a secret in it is not repeated.
 #[test]
-fn x01_r25_a_wrong_address_names_what_there_is() {
+fn a_wrong_address_names_what_there_is() {
     let registry = registry();
     let wrong = [
         ("tape:reel?key=SECRET", "there is no store \"tape\"; known are files:PATH, memory:, sqlite:PATH"),
@@ -74,9 +74,9 @@ fn x01_r25_a_wrong_address_names_what_there_is() {
     assert_eq!(registry.forms().collect::<Vec<_>>(), ["files:PATH", "memory:", "sqlite:PATH"]);
 }
 
-/// A14: the platform's folder, ours or another program's.
+/// The platform's folder, ours or another program's.
 #[test]
-fn a14_without_a_path_it_is_the_platforms_folder() {
+fn without_a_path_it_is_the_platforms_folder() {
     let of = |url| FsConfig::from_url(url).unwrap().root().to_owned();
     assert_eq!(of("files:"), FsConfig::platform(FsConfig::DEFAULT_APP).unwrap().root());
     assert_eq!(of("files:?app=Aptove"), FsConfig::platform("Aptove").unwrap().root());

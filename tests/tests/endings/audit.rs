@@ -66,9 +66,9 @@ fn ended(notes: &[AuditEntry]) -> String {
     text
 }
 
-/// R21: a deletion that comes with the events of another store is noted as any other; what else comes with them is not.
+/// A deletion that comes with the events of another store is noted as any other; what else comes with them is not.
 #[tokio::test]
-async fn r21_a_deletion_that_is_restored_is_noted() {
+async fn a_deletion_that_is_restored_is_noted() {
     for site in sites().await {
         let (plain, clock) = (site.fresh(0), Hands::new());
         let (storage, _) = audited(&plain, &clock);
@@ -84,10 +84,10 @@ async fn r21_a_deletion_that_is_restored_is_noted() {
     }
 }
 
-/// R21: who did what, when, to which workspace, device and configuration is noted before and after, also where it failed
+/// Who did what, when, to which workspace, device and configuration is noted before and after, also where it failed
 /// or changed nothing; reading notes nothing; a configuration's text is nowhere in the audit.
 #[tokio::test]
-async fn r21_each_operation_is_noted_with_who_what_when_and_on_what() {
+async fn each_operation_is_noted_with_who_what_when_and_on_what() {
     for site in sites().await {
         let (plain, clock) = (site.fresh(0), Hands::new());
         let (storage, manager) = audited(&plain, &clock);
@@ -129,10 +129,10 @@ async fn r21_each_operation_is_noted_with_who_what_when_and_on_what() {
     }
 }
 
-/// R21: what gc and a sweep remove is noted, each workspace and session by its id, with whose gc it was; a dry run notes
+/// What gc and a sweep remove is noted, each workspace and session by its id, with whose gc it was; a dry run notes
 /// nothing; and neither removes the audit, however old it is.
 #[tokio::test]
-async fn r21_what_gc_and_sweep_remove_is_noted_and_the_audit_stays() {
+async fn what_gc_and_sweep_remove_is_noted_and_the_audit_stays() {
     for site in sites().await {
         let (plain, clock) = (site.fresh(0), Hands::new());
         let (_, manager) = audited(&plain, &clock);
@@ -185,9 +185,9 @@ async fn r21_what_gc_and_sweep_remove_is_noted_and_the_audit_stays() {
     }
 }
 
-/// R21: nothing that goes through audited stores changes or removes the audit.
+/// Nothing that goes through audited stores changes or removes the audit.
 #[tokio::test]
-async fn r21_the_audit_is_only_ever_added_to() {
+async fn the_audit_is_only_ever_added_to() {
     for site in sites().await {
         let (plain, clock) = (site.fresh(0), Hands::new());
         let (storage, manager) = audited(&plain, &clock);
@@ -206,10 +206,10 @@ async fn r21_the_audit_is_only_ever_added_to() {
     }
 }
 
-/// R21, X06: whichever call fails or is the last before the process dies, nothing was done that is not noted before; what
+/// Whichever call fails or is the last before the process dies, nothing was done that is not noted before; what
 /// was noted and has no outcome is the last; and an error of the audit is none about the workspace.
 #[tokio::test]
-async fn r21_x06_nothing_is_done_that_was_not_noted() {
+async fn nothing_is_done_that_was_not_noted() {
     for site in sites().await {
         let mut unsaid = 0;
         for cut in Cut::ALL {
@@ -264,9 +264,9 @@ async fn r21_x06_nothing_is_done_that_was_not_noted() {
     }
 }
 
-/// R21: where the audit is gone or is something else, nothing is done, and the answer is not that the workspace is gone.
+/// Where the audit is gone or is something else, nothing is done, and the answer is not that the workspace is gone.
 #[tokio::test]
-async fn r21_without_its_audit_nothing_is_done() {
+async fn without_its_audit_nothing_is_done() {
     for site in sites().await {
         let (plain, clock) = (site.fresh(0), Hands::new());
         let fx = effects(&clock);

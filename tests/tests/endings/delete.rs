@@ -28,10 +28,10 @@ fn holds(folder: &Path, text: &str) -> bool {
     })
 }
 
-/// A06, R13: bindings, sessions, events, configuration and folders are gone, on all stores; another workspace is as it
+/// Bindings, sessions, events, configuration and folders are gone, on all stores; another workspace is as it
 /// was; a tombstone of each session is left, without a word that anybody wrote.
 #[tokio::test]
-async fn a06_r13_nothing_is_left_of_a_deleted_workspace() {
+async fn nothing_is_left_of_a_deleted_workspace() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let gone = world(&storage, &clock, "gone").await;
@@ -89,10 +89,10 @@ async fn check_not_half_alive(storage: &Storage, clock: &Hands, world: &World, b
     refused(manager.bind(&device("a new device"), id).await.unwrap_err());
 }
 
-/// A06: cut at every call, by an error, by a death before it and by a death after it, a deletion leaves nothing half
+/// Cut at every call, by an error, by a death before it and by a death after it, a deletion leaves nothing half
 /// alive; doing it again, or gc of any age, finishes it; another workspace stays as it is.
 #[tokio::test]
-async fn a06_a_deletion_that_is_cut_at_any_step_is_finished_later() {
+async fn a_deletion_that_is_cut_at_any_step_is_finished_later() {
     for site in sites().await {
         let clock = Hands::new();
         let mut round = 0;
@@ -130,9 +130,9 @@ async fn a06_a_deletion_that_is_cut_at_any_step_is_finished_later() {
     }
 }
 
-/// A06, A09: the workspace `default` is never deleted.
+/// The workspace `default` is never deleted.
 #[tokio::test]
-async fn a06_a09_the_default_workspace_is_not_deleted() {
+async fn the_default_workspace_is_not_deleted() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let manager = manager(&storage, &clock);
@@ -145,9 +145,9 @@ async fn a06_a09_the_default_workspace_is_not_deleted() {
     }
 }
 
-/// A06: a deletion fences off the run that goes on in its workspace.
+/// A deletion fences off the run that goes on in its workspace.
 #[tokio::test]
-async fn a06_a_run_in_a_deleted_workspace_writes_nothing_more() {
+async fn a_run_in_a_deleted_workspace_writes_nothing_more() {
     use agent_core::commit::{Commit, LeaseRequest, Trigger};
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
@@ -168,9 +168,9 @@ async fn a06_a_run_in_a_deleted_workspace_writes_nothing_more() {
     }
 }
 
-/// A06: sessions and devices that come to a workspace at any step of its deletion are refused, or go with it.
+/// Sessions and devices that come to a workspace at any step of its deletion are refused, or go with it.
 #[tokio::test]
-async fn a06_what_comes_while_a_workspace_is_deleted_goes_with_it() {
+async fn what_comes_while_a_workspace_is_deleted_goes_with_it() {
     use futures::FutureExt;
     for site in sites().await {
         let clock = Hands::new();
@@ -201,10 +201,10 @@ async fn a06_what_comes_while_a_workspace_is_deleted_goes_with_it() {
     }
 }
 
-/// R13, R17, R16: a parent is deleted and purged, and its forks have their whole history and name it; when the last one
+/// A parent is deleted and purged, and its forks have their whole history and name it; when the last one
 /// that needs them is gone, the rest of its bytes goes.
 #[tokio::test]
-async fn r13_r16_r17_a_purge_keeps_what_forks_read() {
+async fn a_purge_keeps_what_forks_read() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let world = world(&storage, &clock, "family").await;
@@ -246,10 +246,10 @@ async fn r13_r16_r17_a_purge_keeps_what_forks_read() {
     }
 }
 
-/// R13, R16: forked at any points, deleted in any order, and purged after each step: every living session has its whole
+/// Forked at any points, deleted in any order, and purged after each step: every living session has its whole
 /// history, and nothing is kept that nobody reads.
 #[tokio::test]
-async fn r13_r16_any_family_loses_members_and_no_history() {
+async fn any_family_loses_members_and_no_history() {
     let random = agent_core::clock::Effects::seeded(11, agent_core::Timestamp::UNIX_EPOCH);
     for site in sites().await {
         for round in 0..6 {
@@ -305,10 +305,10 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
     }
 }
 
-/// A06, R13: what is damaged is no reason to lose anything: a workspace with a session that cannot be read stays marked,
+/// What is damaged is no reason to lose anything: a workspace with a session that cannot be read stays marked,
 /// says which one, and is gone once that is.
 #[tokio::test]
-async fn a06_a_session_that_cannot_be_read_holds_up_the_deletion_and_is_named() {
+async fn a_session_that_cannot_be_read_holds_up_the_deletion_and_is_named() {
     for site in sites().await.into_iter().filter(|site| site.name == "files") {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let gone = world(&storage, &clock, "gone").await;
@@ -350,9 +350,9 @@ fn log_of(folder: &Path, session: &str) -> std::path::PathBuf {
     Path::new("").to_owned()
 }
 
-/// R13: what is deleted leaves the lists at once, and its bytes with the purge.
+/// What is deleted leaves the lists at once, and its bytes with the purge.
 #[tokio::test]
-async fn r13_a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge() {
+async fn a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let world = world(&storage, &clock, "one").await;

@@ -18,10 +18,10 @@ use crate::site::{
     DAY, Hands, World, check_gone, device, effects, look, manager, say, sites, small_world, world,
 };
 
-/// A08: exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
+/// Exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
 /// time stay as they were. The dry run names them and touches nothing.
 #[tokio::test]
-async fn a08_exactly_those_older_than_the_limit_go() {
+async fn exactly_those_older_than_the_limit_go() {
     let limits = [0, 1, 2, 5, 9, 30, 106_751_991, u64::MAX / 3600, u64::MAX];
     for site in sites().await {
         for (round, days) in limits.into_iter().enumerate() {
@@ -74,9 +74,9 @@ async fn a08_exactly_those_older_than_the_limit_go() {
     }
 }
 
-/// A08, N13: a pin, a plan, a lease and a use each protect a workspace that is old enough, and the report says which.
+/// A pin, a plan, a lease and a use each protect a workspace that is old enough, and the report says which.
 #[tokio::test]
-async fn a08_n13_what_is_kept_is_kept_by_something_that_is_named() {
+async fn what_is_kept_is_kept_by_something_that_is_named() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let (manager, effects) = (manager(&storage, &clock), effects(&clock));
@@ -129,10 +129,10 @@ async fn begin(
     storage.sessions.commit(begin).await.unwrap().session
 }
 
-/// A08: a lease whose holder beats is live, however old its session looks; one without a sign of life for its whole ttl
+/// A lease whose holder beats is live, however old its session looks; one without a sign of life for its whole ttl
 /// is not, and no clock has a say in either.
 #[tokio::test]
-async fn a08_a_lease_lives_by_its_beats_and_by_no_clock() {
+async fn a_lease_lives_by_its_beats_and_by_no_clock() {
     for site in sites().await {
         for beats in [true, false] {
             let (storage, clock) = (site.fresh(usize::from(beats)), Hands::new());
@@ -165,10 +165,10 @@ async fn a08_a_lease_lives_by_its_beats_and_by_no_clock() {
     }
 }
 
-/// A08, N06: the clock of a host that cleans up jumps a day forward, and two days back: a run that goes on comes to its
+/// The clock of a host that cleans up jumps a day forward, and two days back: a run that goes on comes to its
 /// end, and what it says is stored.
 #[tokio::test]
-async fn a08_n06_a_clock_that_jumps_ends_no_live_run() {
+async fn a_clock_that_jumps_ends_no_live_run() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let gate = Gate::new();
@@ -209,9 +209,9 @@ async fn a08_n06_a_clock_that_jumps_ends_no_live_run() {
     }
 }
 
-/// A08, A06: cut at every call, gc leaves every workspace usable or gone, and doing it again collects what is left.
+/// Cut at every call, gc leaves every workspace usable or gone, and doing it again collects what is left.
 #[tokio::test]
-async fn a08_gc_that_is_cut_at_any_step_is_finished_later() {
+async fn gc_that_is_cut_at_any_step_is_finished_later() {
     for site in sites().await {
         let mut round = 0;
         for cut in Cut::ALL {
@@ -280,10 +280,10 @@ fn visitor(
     (heard, visit)
 }
 
-/// A08, X03: a person who comes back at any step of gc is heard, and what was said stays, or is told so; also where gc
+/// A person who comes back at any step of gc is heard, and what was said stays, or is told so; also where gc
 /// dies at any later step and another gc goes on.
 #[tokio::test]
-async fn a08_x03_a_message_that_races_with_gc_is_never_lost() {
+async fn a_message_that_races_with_gc_is_never_lost() {
     for site in sites().await {
         let (mut round, mut heard_late) = (0, 0);
         for (at, new) in (1..).flat_map(|at| [(at, false), (at, true)]) {
@@ -326,10 +326,10 @@ async fn a08_x03_a_message_that_races_with_gc_is_never_lost() {
     }
 }
 
-/// A08, A19: sessions and bindings that were left in a deleted workspace are found and removed; those of a workspace
+/// Sessions and bindings that were left in a deleted workspace are found and removed; those of a workspace
 /// that nobody has made are left alone.
 #[tokio::test]
-async fn a08_a19_orphans_of_deleted_workspaces_go() {
+async fn orphans_of_deleted_workspaces_go() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let manager = manager(&storage, &clock);
@@ -355,9 +355,9 @@ async fn a08_a19_orphans_of_deleted_workspaces_go() {
     }
 }
 
-/// A08: two hosts that clean up at once collect the same workspaces, and no error comes of it.
+/// Two hosts that clean up at once collect the same workspaces, and no error comes of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a08_x03_many_hosts_may_collect_at_once() {
+async fn many_hosts_may_collect_at_once() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let mut worlds = Vec::new();
@@ -382,10 +382,10 @@ async fn a08_x03_many_hosts_may_collect_at_once() {
     }
 }
 
-/// A08, X03: a workspace that is opened, or changed, at any step of gc before that has marked it stays, with the change; so
+/// A workspace that is opened, or changed, at any step of gc before that has marked it stays, with the change; so
 /// does the access alone, without a word in any session.
 #[tokio::test]
-async fn a08_x03_a_workspace_that_comes_into_use_during_gc_stays() {
+async fn a_workspace_that_comes_into_use_during_gc_stays() {
     for site in sites().await {
         let (mut round, mut spared) = (0, 0);
         for rename in [false, true] {
@@ -432,10 +432,10 @@ async fn a08_x03_a_workspace_that_comes_into_use_during_gc_stays() {
     }
 }
 
-/// A06, A08, X03: gc takes no mark away that a person has made: not where it is at work itself and has to give way to a session
+/// Gc takes no mark away that a person has made: not where it is at work itself and has to give way to a session
 /// that came, and not where it finds what another gc and a deletion left when both died.
 #[tokio::test]
-async fn a06_a08_a_deletion_that_was_asked_for_is_not_taken_back() {
+async fn a_deletion_that_was_asked_for_is_not_taken_back() {
     for site in sites().await {
         let mut round = 0;
         for at in 1.. {

@@ -36,10 +36,10 @@ async fn visible(storage: &Storage, id: SessionId) -> (Session, Vec<String>, Vec
     (now, shown, context.messages())
 }
 
-/// F18: a reset leaves nothing of what was said, waits or is noted; the old session is archived with all of it, and can
+/// A reset leaves nothing of what was said, waits or is noted; the old session is archived with all of it, and can
 /// be restored, or it is gone. Whatever it was doing.
 #[tokio::test]
-async fn f18_a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
+async fn a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
     for site in sites().await {
         let mut round = 0;
         for former in [Former::Archive, Former::Delete] {
@@ -96,10 +96,10 @@ async fn f18_a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
     }
 }
 
-/// F18: cut at any call, whoever opens the workspace finds the old session whole, or a new one with nothing in it; doing
+/// Cut at any call, whoever opens the workspace finds the old session whole, or a new one with nothing in it; doing
 /// it again ends the old one.
 #[tokio::test]
-async fn f18_a_reset_that_is_cut_shows_the_old_or_the_new() {
+async fn a_reset_that_is_cut_shows_the_old_or_the_new() {
     for site in sites().await {
         let mut round = 0;
         for cut in Cut::ALL {
@@ -136,10 +136,10 @@ async fn f18_a_reset_that_is_cut_shows_the_old_or_the_new() {
     }
 }
 
-/// A28: a full write replaces all that is visible, in one step, in its order, from the head that its writer has read;
+/// A full write replaces all that is visible, in one step, in its order, from the head that its writer has read;
 /// from an older one it is refused, and nothing changes. None of it waits for a run; wakes stay.
 #[tokio::test]
-async fn a28_a_full_write_replaces_the_conversation_or_is_refused() {
+async fn a_full_write_replaces_the_conversation_or_is_refused() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let world = small_world(&storage, &clock, "one").await;
@@ -178,9 +178,9 @@ async fn a28_a_full_write_replaces_the_conversation_or_is_refused() {
     }
 }
 
-/// F23: an archived session is hidden, readable by its id, takes no input, and is restored as it was.
+/// An archived session is hidden, readable by its id, takes no input, and is restored as it was.
 #[tokio::test]
-async fn f23_archived_is_hidden_readable_and_restorable() {
+async fn archived_is_hidden_readable_and_restorable() {
     for site in sites().await {
         let storage = site.fresh(0);
         let agent = agent(&storage);
@@ -207,10 +207,10 @@ async fn f23_archived_is_hidden_readable_and_restorable() {
     }
 }
 
-/// F06: after any sequence of switches between sessions, with anything done in them, what is seen of each is what a
+/// After any sequence of switches between sessions, with anything done in them, what is seen of each is what a
 /// program sees that opens it for the first time.
 #[tokio::test]
-async fn f06_after_any_switches_a_session_is_as_if_freshly_loaded() {
+async fn after_any_switches_a_session_is_as_if_freshly_loaded() {
     for site in sites().await {
         for seed in 0..4u64 {
             let storage = site.fresh(usize::try_from(seed).unwrap());

@@ -166,7 +166,7 @@ impl Life<'_> {
         }
     }
 
-    /// F24: a compaction adds one event, and changes none.
+    /// A compaction adds one event, and changes none.
     async fn compact(&mut self) {
         let until = (self.pick(2) == 0).then(|| Seq::new(1 + self.pick(self.now.head.get())));
         let before = history(self.storage, self.now.id).await;
@@ -232,11 +232,11 @@ async fn live(storage: &Storage, seed: u64, steps: usize) {
     life.check().await;
 }
 
-/// A29, F24, R16, O27: interrupted after any commit, cut by limits, forked, cleared, compacted or expired: what a model is
+/// Interrupted after any commit, cut by limits, forked, cleared, compacted or expired: what a model is
 /// given keeps the rules of every provider. The seed of a life that breaks one is printed; AGENT_ENDINGS_SEED lives it
 /// again.
 #[tokio::test]
-async fn a29_f24_r16_o27_every_cut_is_safe_for_every_provider() {
+async fn every_cut_is_safe_for_every_provider() {
     let one: Option<u64> = std::env::var("AGENT_ENDINGS_SEED").ok().map(|seed| seed.parse().unwrap());
     for site in sites().await {
         let lives = if site.name == "memory" { 300 } else { 8 };
@@ -269,9 +269,9 @@ pub(crate) fn result_of(id: &str) -> ModelToolResult {
     results.unwrap().remove(0)
 }
 
-/// F24: a summary cannot stand for an open call, for what another stands for already, or for what is not there.
+/// A summary cannot stand for an open call, for what another stands for already, or for what is not there.
 #[tokio::test]
-async fn f24_a_summary_stands_only_for_what_is_closed() {
+async fn a_summary_stands_only_for_what_is_closed() {
     for site in sites().await {
         let storage = site.fresh(0);
         let effects = Effects::seeded(3, Timestamp::from_micros(1_771_151_400_000_000));

@@ -52,7 +52,7 @@ async fn check(storage: &Storage, made: &Result<Session>, when: &str) {
     assert_eq!(said, 2, "{when}: the fork lacks what it shares");
 }
 
-/// R13, R17, X03: at whatever step of a deletion and a purge a fork is made or imported, it has its whole history or is
+/// At whatever step of a deletion and a purge a fork is made or imported, it has its whole history or is
 /// refused; the same if the deletion comes at whatever step of the making.
 #[tokio::test]
 async fn a_fork_that_races_with_a_purge_is_whole_or_refused() {

@@ -156,7 +156,7 @@ pub(crate) fn gemini(messages: &[ModelMessage]) -> Checked {
 
 /// The rules refuse what the providers refuse: a rule that lets everything through would prove nothing.
 #[test]
-fn n16_the_rules_refuse_what_the_providers_refuse() {
+fn the_rules_refuse_what_the_providers_refuse() {
     use agent_core::event::ToolUse;
     use agent_core::json::RawJson;
     let call = |id: &str| ToolUse::new(id.parse().unwrap(), "look", RawJson::empty_object());

@@ -29,10 +29,10 @@ async fn status(storage: &Storage, id: SessionId) -> Status {
     storage.sessions.load(id).await.unwrap().status
 }
 
-/// N06: only sessions in which nothing has happened for the time that holds for them are set aside, or ended, by policy;
+/// Only sessions in which nothing has happened for the time that holds for them are set aside, or ended, by policy;
 /// what runs, has work or plans is not inactive; doing it again does nothing; a dry run says the same.
 #[tokio::test]
-async fn n06_only_real_inactivity_counts_and_each_session_has_its_own_limit() {
+async fn only_real_inactivity_counts_and_each_session_has_its_own_limit() {
     for site in sites().await {
         for (round, then) in [Inactive::Suspend, Inactive::Terminate].into_iter().enumerate() {
             let (storage, clock) = (site.fresh(round), Hands::new());
@@ -122,10 +122,10 @@ async fn waiting(storage: &Storage, clock: &Hands, until: Option<agent_core::Tim
     run(storage, clock, id, Some(RunEnd::Await(action))).await.id
 }
 
-/// N06, F11: what was suspended for inactivity goes on where it was: a question that was asked is still asked, a message
+/// What was suspended for inactivity goes on where it was: a question that was asked is still asked, a message
 /// is kept, and nothing that was answered is answered again.
 #[tokio::test]
-async fn n06_a_suspended_session_goes_on_where_it_was() {
+async fn a_suspended_session_goes_on_where_it_was() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let (manager, fx) = (manager(&storage, &clock), effects(&clock));
@@ -163,10 +163,10 @@ fn all_rules() -> SweepPolicy {
         .purge_deleted(DAY)
 }
 
-/// R23, N07, R13: age and state decide what goes, a dry run says it first, and what is gone leaves its metadata: who it
+/// Age and state decide what goes, a dry run says it first, and what is gone leaves its metadata: who it
 /// was, when it ended, how much it held; what it was called only until then.
 #[tokio::test]
-async fn r23_n07_r13_age_and_state_remove_old_sessions_and_keep_their_metadata() {
+async fn age_and_state_remove_old_sessions_and_keep_their_metadata() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let manager = manager(&storage, &clock);
@@ -225,9 +225,9 @@ async fn r23_n07_r13_age_and_state_remove_old_sessions_and_keep_their_metadata()
     }
 }
 
-/// R23, N13: what is pinned, and what others share, stays at any age.
+/// What is pinned, and what others share, stays at any age.
 #[tokio::test]
-async fn r23_n13_what_is_pinned_or_shared_stays() {
+async fn what_is_pinned_or_shared_stays() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let manager = manager(&storage, &clock);
@@ -253,10 +253,10 @@ async fn r23_n13_what_is_pinned_or_shared_stays() {
     }
 }
 
-/// R23, O17, N03: what sessions share stays at any age, however it came to be there: what an agent found out, what a project
+/// What sessions share stays at any age, however it came to be there: what an agent found out, what a project
 /// and the whole tenant mount. It is read as before after any number of sweeps, which say why it stays.
 #[tokio::test]
-async fn r23_n03_o17_a_sweep_spares_what_sessions_share() {
+async fn a_sweep_spares_what_sessions_share() {
     for site in sites().await {
         let (storage, clock) = (site.fresh(0), Hands::new());
         let (manager, fx, sessions) = (manager(&storage, &clock), effects(&clock), &storage.sessions);
@@ -291,10 +291,10 @@ async fn r23_n03_o17_a_sweep_spares_what_sessions_share() {
     }
 }
 
-/// N06, X03: a message that comes at any step of a sweep is stored, and is answered after a resume, or is refused whole:
+/// A message that comes at any step of a sweep is stored, and is answered after a resume, or is refused whole:
 /// nothing that was acknowledged is in a session that was ended.
 #[tokio::test]
-async fn n06_x03_a_message_that_races_with_a_sweep_wins_or_is_refused_whole() {
+async fn a_message_that_races_with_a_sweep_wins_or_is_refused_whole() {
     for site in sites().await {
         let mut round = 0;
         for then in [Inactive::Suspend, Inactive::Terminate] {
@@ -333,9 +333,9 @@ async fn n06_x03_a_message_that_races_with_a_sweep_wins_or_is_refused_whole() {
     }
 }
 
-/// R23, N06: cut at every call, a sweep that is done again comes to the same end.
+/// Cut at every call, a sweep that is done again comes to the same end.
 #[tokio::test]
-async fn r23_a_sweep_that_is_cut_at_any_step_is_finished_later() {
+async fn a_sweep_that_is_cut_at_any_step_is_finished_later() {
     for site in sites().await {
         let mut round = 0;
         for cut in Cut::ALL {

@@ -56,10 +56,10 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
     }
 }
 
-/// O07: a tool that needs permission waits for it across a restart; only the matching answer, once, lets it go on, and
+/// A tool that needs permission waits for it across a restart; only the matching answer, once, lets it go on, and
 /// it runs once.
 #[tokio::test]
-async fn o07_a_confirmed_tool_waits_for_its_answer_and_runs_once() {
+async fn a_confirmed_tool_waits_for_its_answer_and_runs_once() {
     for (name, storage) in storages() {
         for spans in [false, true] {
             let model = ScriptedProvider::new([
@@ -128,9 +128,9 @@ async fn o07_a_confirmed_tool_waits_for_its_answer_and_runs_once() {
     }
 }
 
-/// O07: a tool that runs outside delivers once, from any device, and the run goes on with it.
+/// A tool that runs outside delivers once, from any device, and the run goes on with it.
 #[tokio::test]
-async fn o07_a_result_from_outside_goes_on_with_the_run() {
+async fn a_result_from_outside_goes_on_with_the_run() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([
             Turn::new().call("m", "measure", json("\"voltage\"")),
@@ -154,9 +154,9 @@ async fn o07_a_result_from_outside_goes_on_with_the_run() {
     }
 }
 
-/// O08: an interrupt of what waits for an answer closes every call, and the session goes on with something else.
+/// An interrupt of what waits for an answer closes every call, and the session goes on with something else.
 #[tokio::test]
-async fn o08_an_interrupt_closes_what_waits_for_an_answer() {
+async fn an_interrupt_closes_what_waits_for_an_answer() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([
             Turn::new().call("b", "delete", json("1")).call("m", "measure", json("2")),

@@ -20,9 +20,9 @@ impl Plugin for Named {
     }
 }
 
-/// A32: one error names everything that is missing.
+/// One error names everything that is missing.
 #[test]
-fn a32_every_missing_part_is_named_at_once() {
+fn every_missing_part_is_named_at_once() {
     let error = AgentBuilder::new(Config::default().provider("claude")).build().unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     let text = error.to_string();
@@ -31,9 +31,9 @@ fn a32_every_missing_part_is_named_at_once() {
     }
 }
 
-/// A32: a provider that is not there, an ambiguous one, two of one name, bad limits, a tool offered twice.
+/// A provider that is not there, an ambiguous one, two of one name, bad limits, a tool offered twice.
 #[test]
-fn a32_an_unknown_active_provider_and_bad_limits_are_named() {
+fn an_unknown_active_provider_and_bad_limits_are_named() {
     let text =
         |builder: AgentBuilder| builder.with_storage(MemoryStore::new()).build().unwrap_err().to_string();
     let echo = || Arc::new(EchoProvider::new());
@@ -57,9 +57,9 @@ fn a32_an_unknown_active_provider_and_bad_limits_are_named() {
     assert!(tools.contains("tool look is offered twice, by plugin a and plugin b"), "{tools}");
 }
 
-/// A33: one store for all three slots, or three, behave alike.
+/// One store for all three slots, or three, behave alike.
 #[tokio::test]
-async fn a33_mixed_backends_behave_like_one() {
+async fn mixed_backends_behave_like_one() {
     let mixed = AgentBuilder::new(Config::default())
         .with_llm(Arc::new(EchoProvider::new()))
         .with_workspace_store(Arc::new(MemoryStore::new()))
@@ -75,9 +75,9 @@ async fn a33_mixed_backends_behave_like_one() {
     }
 }
 
-/// A36: stores, workspaces, providers and configuration can be reached from one handle.
+/// Stores, workspaces, providers and configuration can be reached from one handle.
 #[tokio::test]
-async fn a36_the_host_reaches_everything_from_one_handle() {
+async fn the_host_reaches_everything_from_one_handle() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -92,9 +92,9 @@ async fn a36_the_host_reaches_everything_from_one_handle() {
     }
 }
 
-/// R01: the same models serve another tenant, and nothing of one is seen by the other.
+/// The same models serve another tenant, and nothing of one is seen by the other.
 #[tokio::test]
-async fn r01_rebind_serves_another_tenant() {
+async fn rebind_serves_another_tenant() {
     let store = MemoryStore::new();
     let (a, b): (TenantId, TenantId) = ("a".parse().unwrap(), "b".parse().unwrap());
     let model = ScriptedProvider::new([Turn::new().text("for a"), Turn::new().text("for b")]);
@@ -108,9 +108,9 @@ async fn r01_rebind_serves_another_tenant() {
     assert_eq!(*second.session(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// A34: the parts are object-safe, and can be used from any task.
+/// The parts are object-safe, and can be used from any task.
 #[test]
-fn a34_the_runtime_is_send_and_sync() {
+fn the_runtime_is_send_and_sync() {
     fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     check::<agent_runtime::AgentRuntime>();
     check::<agent_runtime::SessionHandle>();

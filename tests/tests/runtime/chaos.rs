@@ -166,10 +166,10 @@ async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
     None
 }
 
-/// A42, O12, O27, A22: whatever many hosts do at once to one session, each input that was acknowledged is there once,
+/// Whatever many hosts do at once to one session, each input that was acknowledged is there once,
 /// each call has exactly one result, no two runs interleave, and the session comes to rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a42_o12_chaos_leaves_a_whole_log() {
+async fn chaos_leaves_a_whole_log() {
     for (name, under) in storages() {
         let mut taken_over = 0;
         for seed in 0..6u64 {

@@ -37,10 +37,10 @@ fn found() -> (Vec<Option<String>>, Vec<String>) {
     (vec![Some("find it".to_owned())], vec![words.to_owned()])
 }
 
-/// O19: a child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
+/// A child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
 /// result is an input of the parent, once, and the parent's next run answers it.
 #[tokio::test]
-async fn o19_a_child_does_its_task_and_its_parent_is_told_once() {
+async fn a_child_does_its_task_and_its_parent_is_told_once() {
     for (name, storage) in all_storages().await {
         let agent = agent(&storage, EchoProvider::new());
         let (parent, child) = family(&agent, "laptop").await;
@@ -75,10 +75,10 @@ async fn o19_a_child_does_its_task_and_its_parent_is_told_once() {
     }
 }
 
-/// O19: a parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
+/// A parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
 /// nobody tries for ever.
 #[tokio::test]
-async fn o19_a_parent_that_is_over_is_told_without_an_input() {
+async fn a_parent_that_is_over_is_told_without_an_input() {
     for (name, storage) in all_storages().await {
         for delete in [false, true] {
             let agent = agent(&storage, EchoProvider::new());
@@ -100,10 +100,10 @@ async fn o19_a_parent_that_is_over_is_told_without_an_input() {
     }
 }
 
-/// O19, O04: many who tell at the same moment, and one who tells again much later since it was cut off before it could
+/// Many who tell at the same moment, and one who tells again much later since it was cut off before it could
 /// note that it had, tell once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o19_o04_a_result_is_told_once_whoever_tells_it() {
+async fn a_result_is_told_once_whoever_tells_it() {
     for (name, storage) in all_storages().await {
         let dying = Dying::new(&storage);
         let agent = agent(&storage, EchoProvider::new());
@@ -133,10 +133,10 @@ async fn o19_o04_a_result_is_told_once_whoever_tells_it() {
     }
 }
 
-/// O19, O27, X06: whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
+/// Whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
 /// else looks, the child's result has been told once, and the parent has one input.
 #[tokio::test]
-async fn o19_o27_x06_a_crash_at_any_step_of_a_delivery_delivers_once() {
+async fn a_crash_at_any_step_of_a_delivery_delivers_once() {
     for (name, storage) in all_storages().await {
         let mut steps = 0;
         for applied in [false, true] {

@@ -81,7 +81,7 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
     }
 }
 
-/// O07: the question for consent shows the beginning and the end of a long call, and says how much it leaves out.
+/// The question for consent shows the beginning and the end of a long call, and says how much it leaves out.
 #[tokio::test]
 async fn a_long_call_is_not_approved_unseen() {
     for (name, storage) in all_storages().await {
@@ -116,7 +116,7 @@ async fn a_long_call_is_not_approved_unseen() {
     }
 }
 
-/// O07, O12: an answer and the run that goes on from it are one commit; of many answers at the same moment, from many
+/// An answer and the run that goes on from it are one commit; of many answers at the same moment, from many
 /// devices, one starts a run, and the tool runs once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_and_run_is_one_commit() {
@@ -158,7 +158,7 @@ async fn answer_and_run_is_one_commit() {
     }
 }
 
-/// O07: what a person chooses from is not cut short without a sign.
+/// What a person chooses from is not cut short without a sign.
 #[tokio::test]
 async fn choices_that_are_not_shown_are_counted() {
     for (name, storage) in all_storages().await {
@@ -173,7 +173,7 @@ async fn choices_that_are_not_shown_are_counted() {
     }
 }
 
-/// O07, F21: an answer that comes after its time is refused by every store, and nothing runs; the session still waits
+/// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
 /// until whoever looks after it gives the question up.
 #[tokio::test]
 async fn consent_after_its_time_is_refused() {

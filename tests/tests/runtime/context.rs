@@ -196,7 +196,7 @@ proptest! {
     /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
     /// limits, and starts with what a person said.
     #[test]
-    fn a29_any_history_becomes_a_conversation_that_providers_accept(
+    fn any_history_becomes_a_conversation_that_providers_accept(
         pieces in prop::collection::vec((piece(), any::<bool>()), 0..120),
         most in 1usize..40,
         bytes in 1usize..2000,
@@ -223,10 +223,10 @@ proptest! {
         prop_assert_eq!(context.system(), system);
     }
 
-    /// A29, N16: without a cut nothing that was said is missing, said twice or out of order; what no run has taken up
+    /// Without a cut nothing that was said is missing, said twice or out of order; what no run has taken up
     /// is not there yet.
     #[test]
-    fn a29_uncut_history_is_complete(pieces in prop::collection::vec((piece(), any::<bool>()), 0..120)) {
+    fn uncut_history_is_complete(pieces in prop::collection::vec((piece(), any::<bool>()), 0..120)) {
         let (store, session) = canned(&pieces);
         let context = context(&store, &session, ContextLimits::new(10_000, 1 << 20));
         prop_assert!(!context.is_cut());
@@ -259,9 +259,9 @@ proptest! {
     }
 }
 
-/// A29: the cost of a context depends on its limits, not on the length of the history.
+/// The cost of a context depends on its limits, not on the length of the history.
 #[tokio::test]
-async fn a29_a_context_of_a_long_history_reads_its_end_only() {
+async fn a_context_of_a_long_history_reads_its_end_only() {
     let effects = Effects::default();
     let faulty = Faulty::new(MemoryStore::new().into());
     let sessions = faulty.storage().sessions;
@@ -278,9 +278,9 @@ async fn a29_a_context_of_a_long_history_reads_its_end_only() {
     assert_eq!(context.messages().len(), 100);
 }
 
-/// A29: many messages, and little room: the newest are given, and what is asked always is.
+/// Many messages, and little room: the newest are given, and what is asked always is.
 #[tokio::test]
-async fn a29_limits_keep_the_newest_and_the_question() {
+async fn limits_keep_the_newest_and_the_question() {
     for (name, storage) in storages() {
         let turn = (0..6)
             .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
@@ -309,9 +309,9 @@ async fn a29_limits_keep_the_newest_and_the_question() {
     }
 }
 
-/// A29: a single text that is larger than all room is shortened in its middle, at characters.
+/// A single text that is larger than all room is shortened in its middle, at characters.
 #[tokio::test]
-async fn a29_a_huge_question_is_shortened_at_characters() {
+async fn a_huge_question_is_shortened_at_characters() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([Turn::new()]);
         let config = Config::default().context(ContextLimits::new(10, 1001));
@@ -327,7 +327,7 @@ async fn a29_a_huge_question_is_shortened_at_characters() {
 
 /// Peers 14: what a person says while calls are open stands behind their results; calls of one answer stay one message.
 #[test]
-fn a29_what_comes_between_a_call_and_its_result_follows_the_pair() {
+fn what_comes_between_a_call_and_its_result_follows_the_pair() {
     let pieces = [
         Piece::User("first".to_owned(), true),
         Piece::Agent("I look".to_owned()),
@@ -363,7 +363,7 @@ fn a29_what_comes_between_a_call_and_its_result_follows_the_pair() {
 
 /// Peers 14: the newest exchange is given whole, also where it is larger than a page or all room.
 #[test]
-fn a29_the_newest_exchange_is_never_torn() {
+fn the_newest_exchange_is_never_torn() {
     for (calls, output) in [(60u8, 10usize), (20, 4000)] {
         let mut pieces = vec![(Piece::User("old".to_owned(), true), false); 30];
         pieces.push((Piece::User("do it".to_owned(), true), false));
@@ -387,9 +387,9 @@ fn a29_the_newest_exchange_is_never_torn() {
     }
 }
 
-/// A27, A29: what was cleared does not reach the model, and a fork's history does, through its ancestors.
+/// What was cleared does not reach the model, and a fork's history does, through its ancestors.
 #[tokio::test]
-async fn a27_r16_context_after_clear_and_fork() {
+async fn context_after_clear_and_fork() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
         let agent = agent_with(&storage, model.clone(), Config::default(), []);
@@ -416,9 +416,9 @@ async fn a27_r16_context_after_clear_and_fork() {
     }
 }
 
-/// A30: damage in older history leaves the newer part usable, and is named.
+/// Damage in older history leaves the newer part usable, and is named.
 #[test]
-fn a30_damage_in_the_past_is_named_and_survived() {
+fn damage_in_the_past_is_named_and_survived() {
     #[derive(Debug)]
     struct Damaged(Canned);
     #[async_trait]
@@ -461,10 +461,10 @@ fn a30_damage_in_the_past_is_named_and_survived() {
     assert_eq!(context.messages().len(), 64, "the page before the damage");
 }
 
-/// A29, O05: questions that came while a long run went on stand where they were taken up, behind all that the run
+/// Questions that came while a long run went on stand where they were taken up, behind all that the run
 /// said, however far back in the log they lie; and all of them are asked.
 #[tokio::test]
-async fn a29_o05_questions_from_before_a_long_run_are_asked_at_its_end() {
+async fn questions_from_before_a_long_run_are_asked_at_its_end() {
     for (name, storage) in storages() {
         // So many that the questions lie within what is read at once, and so many that they do not.
         for calls in [15, 80] {

@@ -62,7 +62,7 @@ async fn count(storage: &Storage, state: SessionState) -> u64 {
     storage.sessions.list(query).await.unwrap().total.unwrap()
 }
 
-/// R24, R01: one tenant whose model is silent in many sessions, and fifty who are all served meanwhile, again and again.
+/// One tenant whose model is silent in many sessions, and fifty who are all served meanwhile, again and again.
 #[tokio::test(start_paused = true)]
 async fn quiet_tenants_are_served_beside_a_noisy_one() {
     let store = MemoryStore::new();

@@ -11,10 +11,10 @@ use agent_core::state::{Reason, SessionState};
 use agent_runtime::{Config, Gate, Persistence, RunOutcome, ScriptedProvider, StopReason, Turn, Update};
 use futures::StreamExt;
 
-/// R12: a model that fails, panics or stops in the middle ends the run as failed; the text is kept, the session is
+/// A model that fails, panics or stops in the middle ends the run as failed; the text is kept, the session is
 /// usable.
 #[tokio::test]
-async fn r12_a_failing_provider_leaves_the_session_usable() {
+async fn a_failing_provider_leaves_the_session_usable() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([
             Turn::silent().text("I was ").fail("quota exceeded; add credit"),
@@ -64,9 +64,9 @@ async fn r12_a_failing_provider_leaves_the_session_usable() {
     }
 }
 
-/// R12: a model that is silent for too long is given up; one that goes on saying something is not.
+/// A model that is silent for too long is given up; one that goes on saying something is not.
 #[tokio::test(start_paused = true)]
-async fn r12_a_silent_provider_is_given_up() {
+async fn a_silent_provider_is_given_up() {
     for (name, storage) in storages() {
         let second = Duration::from_secs(1);
         let slow = (0..30).fold(Turn::new(), |turn, n| turn.wait(second * 9).text(format!("{n} ")));
@@ -85,9 +85,9 @@ async fn r12_a_silent_provider_is_given_up() {
     }
 }
 
-/// F16, strict: a turn that cannot be stored fails, with the store's error; the session stays usable.
+/// Strict: a turn that cannot be stored fails, with the store's error; the session stays usable.
 #[tokio::test]
-async fn f16_strict_a_turn_that_cannot_be_stored_fails() {
+async fn strict_a_turn_that_cannot_be_stored_fails() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under);
         let gate = Gate::new();
@@ -109,9 +109,9 @@ async fn f16_strict_a_turn_that_cannot_be_stored_fails() {
     }
 }
 
-/// F16: an input that cannot be stored starts no run, in either mode.
+/// An input that cannot be stored starts no run, in either mode.
 #[tokio::test]
-async fn f16_an_input_that_cannot_be_stored_starts_nothing() {
+async fn an_input_that_cannot_be_stored_starts_nothing() {
     for (name, under) in storages() {
         for persistence in [Persistence::Strict, Persistence::BestEffort] {
             let faulty = Faulty::new(under.clone());
@@ -129,10 +129,10 @@ async fn f16_an_input_that_cannot_be_stored_starts_nothing() {
     }
 }
 
-/// F16, best effort: what cannot be stored is reported, the turn goes on to the user, and it is stored with the next
+/// Best effort: what cannot be stored is reported, the turn goes on to the user, and it is stored with the next
 /// step, once and in order.
 #[tokio::test]
-async fn f16_best_effort_reports_and_goes_on() {
+async fn best_effort_reports_and_goes_on() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under);
         let gate = Gate::new();
@@ -170,9 +170,9 @@ async fn f16_best_effort_reports_and_goes_on() {
     }
 }
 
-/// F16, best effort: where nothing can be stored to the end, the user gets the answer and is told so.
+/// Best effort: where nothing can be stored to the end, the user gets the answer and is told so.
 #[tokio::test]
-async fn f16_best_effort_says_that_the_turn_is_not_stored() {
+async fn best_effort_says_that_the_turn_is_not_stored() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under);
         let gate = Gate::new();
@@ -191,9 +191,9 @@ async fn f16_best_effort_says_that_the_turn_is_not_stored() {
     }
 }
 
-/// X05: an answer that is larger than an event is cut, and the session stays usable.
+/// An answer that is larger than an event is cut, and the session stays usable.
 #[tokio::test]
-async fn x05_an_answer_beyond_the_limit_does_not_block_the_session() {
+async fn an_answer_beyond_the_limit_does_not_block_the_session() {
     for (name, storage) in storages() {
         for persistence in [Persistence::Strict, Persistence::BestEffort] {
             let model = ScriptedProvider::new([

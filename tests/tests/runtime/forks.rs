@@ -5,7 +5,7 @@ use agent_core::session::Fork;
 use agent_core::state::SessionState;
 use agent_runtime::{Gate, Scheduler, ScriptedProvider, Turn};
 
-/// R16, O10: a fork that is made while the original is being answered asks the model nothing by itself: the question
+/// A fork that is made while the original is being answered asks the model nothing by itself: the question
 /// belongs to the original. It knows the question, and goes on when it is prompted.
 #[tokio::test]
 async fn fork_during_a_run_asks_the_model_nothing() {
@@ -40,7 +40,7 @@ async fn fork_during_a_run_asks_the_model_nothing() {
     }
 }
 
-/// R16: open inputs come along if that is asked for, at the head and at an earlier event: the fork answers them, once.
+/// Open inputs come along if that is asked for, at the head and at an earlier event: the fork answers them, once.
 #[tokio::test]
 async fn a_fork_takes_open_inputs_if_asked() {
     for (name, storage) in all_storages().await {

@@ -82,11 +82,11 @@ async fn check_first(chat: &SessionHandle, models: &[ScriptedProvider; 2], when:
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{when}");
 }
 
-/// N17: a session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
+/// A session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
 /// provider, the prompt, the limits, the policies; so do its forks. Sessions that are made later have the new one, and an
 /// old one when it is told to. Where its provider is gone, that is said, and nothing else is asked instead.
 #[tokio::test]
-async fn n17_a_later_configuration_does_not_alter_a_session() {
+async fn a_later_configuration_does_not_alter_a_session() {
     for (name, storage) in all_storages().await {
         let models = models();
         let old = agent(&storage, &models, first());
@@ -131,10 +131,10 @@ async fn n17_a_later_configuration_does_not_alter_a_session() {
     }
 }
 
-/// N17: of many hosts that begin the first run of a session at the same moment, each with a configuration of its own, one
+/// Of many hosts that begin the first run of a session at the same moment, each with a configuration of its own, one
 /// writes it down; no prompt is lost over it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n17_one_of_many_hosts_writes_the_configuration_down() {
+async fn one_of_many_hosts_writes_the_configuration_down() {
     for (name, storage) in all_storages().await {
         let model =
             |n: usize| ScriptedProvider::new((0..9).map(|_| Turn::new().text("ok"))).named(format!("m{n}"));

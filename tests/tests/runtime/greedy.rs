@@ -132,7 +132,7 @@ async fn goes_on(chat: &SessionHandle, name: &str) {
     check_log(chat).await;
 }
 
-/// R12: text without end is cut at its limit, at a character; what came until then is stored, and the reason named.
+/// Text without end is cut at its limit, at a character; what came until then is stored, and the reason named.
 #[tokio::test]
 async fn endless_text_is_cut_and_kept() {
     for (name, storage) in all_storages().await {
@@ -151,7 +151,7 @@ async fn endless_text_is_cut_and_kept() {
     }
 }
 
-/// R12: one piece that is larger than the limit is cut, too.
+/// One piece that is larger than the limit is cut, too.
 #[tokio::test]
 async fn one_piece_beyond_the_limit_is_cut() {
     for (name, storage) in storages() {
@@ -164,7 +164,7 @@ async fn one_piece_beyond_the_limit_is_cut() {
     }
 }
 
-/// R12: reasoning without end is cut at its limit, and stored.
+/// Reasoning without end is cut at its limit, and stored.
 #[tokio::test]
 async fn endless_reasoning_is_cut_and_kept() {
     for (name, storage) in storages() {
@@ -183,7 +183,7 @@ async fn endless_reasoning_is_cut_and_kept() {
     }
 }
 
-/// R12: a stream of empty pieces ends, too: each counts as a byte.
+/// A stream of empty pieces ends, too: each counts as a byte.
 #[tokio::test]
 async fn endless_empty_pieces_come_to_an_end() {
     for (name, storage) in storages() {
@@ -195,7 +195,7 @@ async fn endless_empty_pieces_come_to_an_end() {
     }
 }
 
-/// A38: calls over the limit are not stored, and the stream is dropped at the first of them.
+/// Calls over the limit are not stored, and the stream is dropped at the first of them.
 #[tokio::test]
 async fn endless_calls_end_at_the_limit_of_calls() {
     for (name, storage) in all_storages().await {
@@ -214,7 +214,7 @@ async fn endless_calls_end_at_the_limit_of_calls() {
     }
 }
 
-/// A38: calls that wait for a person are bounded as those that are made, so that the record can hold them.
+/// Calls that wait for a person are bounded as those that are made, so that the record can hold them.
 #[tokio::test]
 async fn endless_questions_end_at_the_limit_of_calls() {
     for (name, storage) in storages() {
@@ -232,7 +232,7 @@ async fn endless_questions_end_at_the_limit_of_calls() {
     }
 }
 
-/// R12: at a limit of bytes, the calls that came before it are kept, and none is made; one that is too large is not kept,
+/// At a limit of bytes, the calls that came before it are kept, and none is made; one that is too large is not kept,
 /// and names and ids of any size are not.
 #[tokio::test]
 async fn calls_of_an_answer_that_is_cut_are_not_made() {
@@ -263,7 +263,7 @@ async fn calls_of_an_answer_that_is_cut_are_not_made() {
     }
 }
 
-/// R12: many calls, each of which fits, are cut where all of the answer is too large.
+/// Many calls, each of which fits, are cut where all of the answer is too large.
 #[tokio::test]
 async fn an_answer_is_bounded_as_a_whole() {
     for (name, storage) in storages() {
@@ -279,7 +279,7 @@ async fn an_answer_is_bounded_as_a_whole() {
     }
 }
 
-/// A38: a run whose stream nobody reads ends, and holds a bounded part of it; the end is there.
+/// A run whose stream nobody reads ends, and holds a bounded part of it; the end is there.
 #[tokio::test]
 async fn an_unread_stream_is_bounded_and_ends() {
     for (name, storage) in storages() {
@@ -309,7 +309,7 @@ async fn an_unread_stream_is_bounded_and_ends() {
     }
 }
 
-/// A37: the error of a tool may be of any size; a part of it is its result.
+/// The error of a tool may be of any size; a part of it is its result.
 #[tokio::test]
 async fn a_tools_error_of_any_size_is_cut() {
     for (name, storage) in storages() {
@@ -328,7 +328,7 @@ async fn a_tools_error_of_any_size_is_cut() {
     }
 }
 
-/// A24: limits of bytes that allow nothing, or more than an event holds, are named when the agent is built.
+/// Limits of bytes that allow nothing, or more than an event holds, are named when the agent is built.
 #[test]
 fn limits_of_bytes_are_checked() {
     let refused = [
@@ -344,7 +344,7 @@ fn limits_of_bytes_are_checked() {
     }
 }
 
-/// R25: where an answer is cut within the value of a secret, no part of the value is kept.
+/// Where an answer is cut within the value of a secret, no part of the value is kept.
 #[tokio::test]
 async fn an_answer_cut_within_a_secret_shows_no_part_of_it() {
     for (name, storage) in storages() {

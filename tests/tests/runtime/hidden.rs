@@ -69,7 +69,7 @@ fn turned(document: &Value) -> String {
     format!("{{ {} }}", fields.join(" , "))
 }
 
-/// R25: a value that is a document is recognised parsed, indented anew, in another order, in part, in keys, and as JSON within
+/// A value that is a document is recognised parsed, indented anew, in another order, in part, in keys, and as JSON within
 /// a text.
 #[tokio::test]
 async fn a_document_is_hidden_in_every_form() {
@@ -112,7 +112,7 @@ async fn a_document_is_hidden_in_every_form() {
     );
 }
 
-/// R25: a value is recognised without the white space around it, and in each of its lines.
+/// A value is recognised without the white space around it, and in each of its lines.
 #[tokio::test]
 async fn a_value_is_hidden_trimmed_and_by_the_line() {
     let secrets = given("  hunter2-hunter2\n").await;
@@ -142,7 +142,7 @@ async fn a_value_is_hidden_trimmed_and_by_the_line() {
     assert!(Secret::new("hunter2\n").is_err(), "seven bytes are too short, whatever stands around them");
 }
 
-/// R25: the name by which somebody writes is hidden, as what they write is.
+/// The name by which somebody writes is hidden, as what they write is.
 #[tokio::test]
 async fn names_of_writers_hide_values() {
     let value = "ghp_0123456789";
@@ -165,7 +165,7 @@ async fn names_of_writers_hide_values() {
     assert_eq!(names, ["bot (secret cloud)"]);
 }
 
-/// R25: a model that says a value piece by piece shows it to nobody who reads along.
+/// A model that says a value piece by piece shows it to nobody who reads along.
 #[tokio::test]
 async fn a_value_in_pieces_is_hidden_from_the_stream() {
     let value = "ghp_0123456789";
@@ -189,7 +189,7 @@ async fn a_value_in_pieces_is_hidden_from_the_stream() {
     }
 }
 
-/// R25: an answer that ends in the middle of a value, since the model failed, keeps and shows no part of it.
+/// An answer that ends in the middle of a value, since the model failed, keeps and shows no part of it.
 #[tokio::test]
 async fn an_answer_that_fails_within_a_value_shows_no_part() {
     let turn = Turn::new().text("the token is ghp_").text("01234").fail("gone");

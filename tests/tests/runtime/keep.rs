@@ -53,11 +53,11 @@ fn tools_of(messages: &[ModelMessage]) -> usize {
     messages.iter().filter(is_tool).count()
 }
 
-/// A24: by the host's choice a log keeps what tools are given and give, or not: then not a byte of it is in the log, the run
+/// By the host's choice a log keeps what tools are given and give, or not: then not a byte of it is in the log, the run
 /// itself goes on with all of it, and later runs are given the texts. The choice is recorded in the session and holds for
 /// it, whatever a later host is configured to; the session can be told another.
 #[tokio::test]
-async fn a24_what_is_kept_of_tools_is_a_choice_that_the_session_records() {
+async fn what_is_kept_of_tools_is_a_choice_that_the_session_records() {
     for (name, storage) in all_storages().await {
         for keep in [Keep::Everything, Keep::Text] {
             let turn = || Turn::new().text("I look.").call("l", "look", given());
@@ -129,10 +129,10 @@ async fn a24_what_is_kept_of_tools_is_a_choice_that_the_session_records() {
     }
 }
 
-/// A24: where only text is kept, a call for which a person is asked is kept until it can be made, by whichever process, and
+/// Where only text is kept, a call for which a person is asked is kept until it can be made, by whichever process, and
 /// the model is given it; its result is not kept.
 #[tokio::test]
-async fn a24_a_call_that_waits_is_kept_until_it_is_made() {
+async fn a_call_that_waits_is_kept_until_it_is_made() {
     for (name, storage) in all_storages().await {
         let model = ScriptedProvider::new([
             Turn::new().call("l", "look", given()).call("d", "delete", given()),

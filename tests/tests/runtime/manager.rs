@@ -20,9 +20,9 @@ async fn counts(storage: &Storage) -> (usize, usize) {
     (workspaces, bindings)
 }
 
-/// A18: N concurrent first contacts give one workspace, one binding and one main session.
+/// N concurrent first contacts give one workspace, one binding and one main session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a18_a31_eight_first_contacts_make_one_workspace_one_binding_one_session() {
+async fn eight_first_contacts_make_one_workspace_one_binding_one_session() {
     for (name, storage) in all_storages().await {
         for round in 0..20 {
             let laptop = device(&format!("laptop {round}"));
@@ -45,9 +45,9 @@ async fn a18_a31_eight_first_contacts_make_one_workspace_one_binding_one_session
     }
 }
 
-/// A18, A19: a crash between binding and creating leaves work that the next call finishes, under the same id.
+/// A crash between binding and creating leaves work that the next call finishes, under the same id.
 #[tokio::test]
-async fn a18_a19_a_crash_between_bind_and_create_leads_to_the_same_workspace() {
+async fn a_crash_between_bind_and_create_leads_to_the_same_workspace() {
     for (name, under) in all_storages().await {
         let faulty = Faulty::new(under.clone());
         let manager = manager(&faulty.storage());
@@ -65,9 +65,9 @@ async fn a18_a19_a_crash_between_bind_and_create_leads_to_the_same_workspace() {
     }
 }
 
-/// A19: a device whose workspace was deleted is bound anew, and it is said so.
+/// A device whose workspace was deleted is bound anew, and it is said so.
 #[tokio::test]
-async fn a19_a_deleted_workspace_is_rebound_and_reported() {
+async fn a_deleted_workspace_is_rebound_and_reported() {
     for (name, storage) in all_storages().await {
         let manager = manager(&storage);
         let laptop = device("laptop");
@@ -80,10 +80,10 @@ async fn a19_a_deleted_workspace_is_rebound_and_reported() {
     }
 }
 
-/// A19: a bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
+/// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
 /// returned as it is, and nothing is created, bound or unbound.
 #[tokio::test]
-async fn a19_what_cannot_be_read_is_not_created_again() {
+async fn what_cannot_be_read_is_not_created_again() {
     for (name, under) in all_storages().await {
         let faulty = Faulty::new(under.clone());
         let manager = manager(&faulty.storage());
@@ -108,9 +108,9 @@ async fn a19_what_cannot_be_read_is_not_created_again() {
     }
 }
 
-/// A09: get-or-create of the default workspace yields one, under concurrency too.
+/// Get-or-create of the default workspace yields one, under concurrency too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a09_the_default_workspace_is_one() {
+async fn the_default_workspace_is_one() {
     for (name, storage) in storages() {
         let manager = manager(&storage);
         let tasks: Vec<_> = (0..8)
@@ -129,9 +129,9 @@ async fn a09_the_default_workspace_is_one() {
     }
 }
 
-/// A02, A03: creating an id that exists changes nothing.
+/// Creating an id that exists changes nothing.
 #[tokio::test]
-async fn a03_a_second_create_is_a_conflict_and_changes_nothing() {
+async fn a_second_create_is_a_conflict_and_changes_nothing() {
     for (name, storage) in storages() {
         let manager = manager(&storage);
         let first = manager.create(NewWorkspace::new("one").with_provider("p")).await.unwrap();
@@ -141,9 +141,9 @@ async fn a03_a_second_create_is_a_conflict_and_changes_nothing() {
     }
 }
 
-/// A05, A16: rename, list, bind, look up, unbind.
+/// Rename, list, bind, look up, unbind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a16_a17_records_change_and_devices_move() {
+async fn records_change_and_devices_move() {
     for (name, storage) in storages() {
         let manager = manager(&storage);
         let one = manager.create(NewWorkspace::new("one")).await.unwrap();
@@ -186,9 +186,9 @@ async fn a16_a17_records_change_and_devices_move() {
     }
 }
 
-/// A07: every prompt counts as access, and a workspace that is gone does not fail it.
+/// Every prompt counts as access, and a workspace that is gone does not fail it.
 #[tokio::test]
-async fn a07_a_prompt_touches_its_workspace() {
+async fn a_prompt_touches_its_workspace() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -205,9 +205,9 @@ async fn a07_a_prompt_touches_its_workspace() {
     }
 }
 
-/// A18: an error of the binding store or the workspace store is handed on, and makes no workspace.
+/// An error of the binding store or the workspace store is handed on, and makes no workspace.
 #[tokio::test]
-async fn a18_an_error_of_the_store_makes_no_workspace() {
+async fn an_error_of_the_store_makes_no_workspace() {
     for (name, under) in storages() {
         let laptop = device("laptop");
         let id = Effects::default().new_workspace_id();
@@ -222,9 +222,9 @@ async fn a18_an_error_of_the_store_makes_no_workspace() {
     }
 }
 
-/// A31: a device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
+/// A device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a31_a_deleted_main_session_is_replaced_by_one() {
+async fn a_deleted_main_session_is_replaced_by_one() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let laptop = device("laptop");
@@ -253,7 +253,7 @@ async fn a31_a_deleted_main_session_is_replaced_by_one() {
     }
 }
 
-/// A13, A31: a shelf is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
+/// A shelf is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
 #[tokio::test]
 async fn a_shelf_is_no_session_of_a_person() {

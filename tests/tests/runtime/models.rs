@@ -31,7 +31,7 @@ fn by(name: &str) -> Patch {
     Patch::new().reference("provider", name)
 }
 
-/// A26, A32: the session's choice wins over the workspace's, that over the configuration's; each can be changed and taken
+/// The session's choice wins over the workspace's, that over the configuration's; each can be changed and taken
 /// back, and what was asked is recorded without becoming a choice.
 #[tokio::test]
 async fn session_then_workspace_then_configuration() {
@@ -87,7 +87,7 @@ async fn session_then_workspace_then_configuration() {
     }
 }
 
-/// A32, A26: a name that no provider has is named before any model is asked, for the session and for the workspace; the
+/// A name that no provider has is named before any model is asked, for the session and for the workspace; the
 /// input is stored, and answered once the name is mended.
 #[tokio::test]
 async fn an_unknown_provider_is_named() {
@@ -126,7 +126,7 @@ async fn an_unknown_provider_is_named() {
     }
 }
 
-/// N17: a session that keeps the configuration with which it was made keeps the provider that its workspace chose then; a
+/// A session that keeps the configuration with which it was made keeps the provider that its workspace chose then; a
 /// choice of its own, made later, wins over that.
 #[tokio::test]
 async fn a_kept_configuration_yields_to_a_choice() {
@@ -153,7 +153,7 @@ async fn a_kept_configuration_yields_to_a_choice() {
     }
 }
 
-/// A26: what a run records of the provider that it asked replaces no choice that was made at the same time, and a choice
+/// What a run records of the provider that it asked replaces no choice that was made at the same time, and a choice
 /// replaces what was recorded.
 #[tokio::test]
 async fn a_record_replaces_no_choice() {

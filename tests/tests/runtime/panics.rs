@@ -160,7 +160,7 @@ async fn goes_on(chat: &SessionHandle, kept: &str, name: &str) {
     check_log(chat).await;
 }
 
-/// R12: whatever of a provider panics, the run fails at once, and what it said is kept.
+/// Whatever of a provider panics, the run fails at once, and what it said is kept.
 #[tokio::test]
 async fn a_provider_that_panics_fails_the_run_at_once() {
     let said = || Turn::new().text("said");
@@ -184,7 +184,7 @@ async fn a_provider_that_panics_fails_the_run_at_once() {
     }
 }
 
-/// R12: a provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
+/// A provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
 /// being given up.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled() {
@@ -205,7 +205,7 @@ async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled() {
     }
 }
 
-/// O13: an answer whose cost panics is complete: nobody asks for it again.
+/// An answer whose cost panics is complete: nobody asks for it again.
 #[tokio::test]
 async fn an_answer_whose_cost_panics_is_not_asked_again() {
     for (name, storage) in all_storages().await {
@@ -221,7 +221,7 @@ async fn an_answer_whose_cost_panics_is_not_asked_again() {
     }
 }
 
-/// R12: a cost that cannot be stored does not keep the answer from being stored.
+/// A cost that cannot be stored does not keep the answer from being stored.
 #[tokio::test]
 async fn a_cost_that_is_refused_keeps_no_answer_back() {
     #[derive(Debug)]
@@ -326,7 +326,7 @@ impl Plugin for BadPlugin {
     }
 }
 
-/// A37: tools and hooks that panic before there is a future, as they are dropped, or in what their panic carries, are
+/// Tools and hooks that panic before there is a future, as they are dropped, or in what their panic carries, are
 /// isolated: each call has its result, and the run goes on.
 #[tokio::test(start_paused = true)]
 async fn plugins_that_panic_in_any_way_are_isolated() {
@@ -348,7 +348,7 @@ async fn plugins_that_panic_in_any_way_are_isolated() {
     }
 }
 
-/// R12: a store that panics once, in any commit of a run, costs neither what was said nor the session.
+/// A store that panics once, in any commit of a run, costs neither what was said nor the session.
 #[tokio::test]
 async fn a_store_that_panics_once_loses_nothing() {
     for (name, under) in all_storages().await {
@@ -378,7 +378,7 @@ impl Clock for BadClock {
     }
 }
 
-/// R12: a clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
+/// A clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
 #[tokio::test]
 async fn a_clock_that_panics_fails_the_run_at_once() {
     for (name, storage) in all_storages().await {
@@ -412,7 +412,7 @@ impl SecretSource for BadSource {
     }
 }
 
-/// R25: a source of secrets that panics has no value to give, and the run goes on.
+/// A source of secrets that panics has no value to give, and the run goes on.
 #[tokio::test]
 async fn a_source_of_secrets_that_panics_fails_no_run() {
     for (name, storage) in storages() {
@@ -450,7 +450,7 @@ impl TenantSecrets for BadTenants {
     }
 }
 
-/// O14, R01: a tenant for whom the host's code panics keeps a scheduler from no other tenant.
+/// A tenant for whom the host's code panics keeps a scheduler from no other tenant.
 #[tokio::test]
 async fn a_tenant_that_panics_holds_up_no_other() {
     let store = MemoryStore::new();

@@ -81,11 +81,11 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
     }
 }
 
-/// F21, O07: a question, its choices and its time-out survive a restart. A wrong id, no choice and a choice that is not
+/// A question, its choices and its time-out survive a restart. A wrong id, no choice and a choice that is not
 /// offered are refused; of the answers that come from several devices at the same moment one is taken, and it is the
 /// call's result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f21_o07_a_question_is_answered_once_from_any_device() {
+async fn a_question_is_answered_once_from_any_device() {
     for (name, storage) in all_storages().await {
         let question = r#"{"question":"Which colour?","choices":["red","blue"]}"#;
         let model = ScriptedProvider::new([
@@ -148,10 +148,10 @@ async fn f21_o07_a_question_is_answered_once_from_any_device() {
     }
 }
 
-/// O07, F21: a question that nobody answers in time is given up by whoever looks, once; the call was not made, the model
+/// A question that nobody answers in time is given up by whoever looks, once; the call was not made, the model
 /// is told so and goes on, and a late answer is refused.
 #[tokio::test]
-async fn o07_f21_a_question_is_given_up_in_time_and_a_late_answer_refused() {
+async fn a_question_is_given_up_in_time_and_a_late_answer_refused() {
     for (name, storage) in all_storages().await {
         for tool in ["delete", "ask_person", "measure"] {
             let model =
@@ -182,10 +182,10 @@ async fn o07_f21_a_question_is_given_up_in_time_and_a_late_answer_refused() {
     }
 }
 
-/// O07: an answer that is given in time, and the time-out that somebody else finds at the same moment: one of them is
+/// An answer that is given in time, and the time-out that somebody else finds at the same moment: one of them is
 /// taken, and the call has one result. An answer is in time by the clock of whoever gives it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o07_an_answer_and_its_time_out_have_an_order() {
+async fn an_answer_and_its_time_out_have_an_order() {
     for (name, storage) in all_storages().await {
         let mut answered = 0;
         for round in 0..12 {
@@ -232,10 +232,10 @@ async fn o07_an_answer_and_its_time_out_have_an_order() {
     }
 }
 
-/// O07: a host's policy decides on a tool, whatever its plugin says: to call it at once, to ask each time, or not to offer
+/// A host's policy decides on a tool, whatever its plugin says: to call it at once, to ask each time, or not to offer
 /// it and to refuse its calls. What no policy can mean is named when the agent is built.
 #[tokio::test]
-async fn o07_tools_are_allowed_asked_for_or_denied_by_policy() {
+async fn tools_are_allowed_asked_for_or_denied_by_policy() {
     for (name, storage) in all_storages().await {
         let turn = || Turn::new().call("l", "look", json("{}")).call("d", "delete", json("{}"));
         let config = Config::default()
@@ -278,11 +278,11 @@ async fn o07_tools_are_allowed_asked_for_or_denied_by_policy() {
     }
 }
 
-/// R11: a message to a session that was set aside is stored, and waits until it is resumed; where the policy says so, it
+/// A message to a session that was set aside is stored, and waits until it is resumed; where the policy says so, it
 /// lets the session go on and is answered, in the commit that stores it, also where nobody here knew that it was set
 /// aside.
 #[tokio::test]
-async fn r11_a_message_to_a_suspended_session_wakes_it_by_policy() {
+async fn a_message_to_a_suspended_session_wakes_it_by_policy() {
     for (name, storage) in all_storages().await {
         for policy in [false, true] {
             let model = ScriptedProvider::new([Turn::new().text("back"), Turn::new().text("again")]);

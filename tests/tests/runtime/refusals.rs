@@ -10,7 +10,7 @@ use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
 
-/// A24: a prompt of nothing, or of white space only, is refused by every way in, and nothing of it is stored.
+/// A prompt of nothing, or of white space only, is refused by every way in, and nothing of it is stored.
 #[tokio::test]
 async fn a_blank_prompt_is_refused() {
     for (name, storage) in all_storages().await {
@@ -52,7 +52,7 @@ impl Plugin for One {
     }
 }
 
-/// A32: a tool whose name or schema a provider would refuse is named when the agent is built, each of its faults.
+/// A tool whose name or schema a provider would refuse is named when the agent is built, each of its faults.
 #[test]
 fn tools_that_no_provider_takes_are_named() {
     let build = |tool: ToolSpec| {
@@ -86,7 +86,7 @@ fn tools_that_no_provider_takes_are_named() {
     assert!(both.contains("64") && both.contains("schema"), "{both}");
 }
 
-/// A29: a blank message that an older version has stored, or that was restored, does not spoil the requests after it: the
+/// A blank message that an older version has stored, or that was restored, does not spoil the requests after it: the
 /// model is given no message of white space only. What the agent says without text is not stored.
 #[tokio::test]
 async fn a_stored_blank_message_spoils_no_request() {

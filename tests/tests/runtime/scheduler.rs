@@ -68,10 +68,10 @@ async fn open(agent: &AgentRuntime, name: &str) -> SessionHandle {
 
 const DAY: i64 = 24 * 3600;
 
-/// O10, O11: a wake is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
+/// A wake is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
 /// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
 #[tokio::test]
-async fn o10_o11_wakes_are_scheduled_cancelled_and_run_once() {
+async fn wakes_are_scheduled_cancelled_and_run_once() {
     for (name, storage) in all_storages().await {
         let clock = SetClock::new();
         let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
@@ -119,10 +119,10 @@ async fn o10_o11_wakes_are_scheduled_cancelled_and_run_once() {
     }
 }
 
-/// O13: what a failed run was for is offered again, after pauses that double, and no more once the limit is reached; then
+/// What a failed run was for is offered again, after pauses that double, and no more once the limit is reached; then
 /// the session has failed and says why, until somebody recovers it, and nothing is lost.
 #[tokio::test]
-async fn o13_failures_are_tried_again_with_back_off_until_the_limit() {
+async fn failures_are_tried_again_with_back_off_until_the_limit() {
     for (name, storage) in all_storages().await {
         let clock = SetClock::new();
         let model = ScriptedProvider::new([
@@ -165,9 +165,9 @@ async fn o13_failures_are_tried_again_with_back_off_until_the_limit() {
     }
 }
 
-/// O13: a person who is there gets a failure at once, and is not made to wait for a retry.
+/// A person who is there gets a failure at once, and is not made to wait for a retry.
 #[tokio::test]
-async fn o13_a_person_is_told_of_a_failure_and_not_backed_off() {
+async fn a_person_is_told_of_a_failure_and_not_backed_off() {
     for (name, storage) in all_storages().await {
         let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
         let agent = agent_at(&storage, model, &SetClock::new());
@@ -178,9 +178,9 @@ async fn o13_a_person_is_told_of_a_failure_and_not_backed_off() {
     }
 }
 
-/// O14, R01: a scheduler over tenants looks after each tenant's sessions, and answers where it was asked.
+/// A scheduler over tenants looks after each tenant's sessions, and answers where it was asked.
 #[tokio::test]
-async fn o14_r01_a_scheduler_looks_after_all_tenants() {
+async fn a_scheduler_looks_after_all_tenants() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
     let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
@@ -223,10 +223,10 @@ impl Tenants for OneDown {
     }
 }
 
-/// O14, R01: a tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
+/// A tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
 /// so.
 #[tokio::test]
-async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
+async fn a_tenant_that_cannot_be_asked_holds_up_no_other() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
     let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
@@ -248,10 +248,10 @@ async fn o14_r01_a_tenant_that_cannot_be_asked_holds_up_no_other() {
     assert_eq!(*over(true).round().await.unwrap_err().kind(), ErrorKind::Full);
 }
 
-/// O12, O27: a holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run
+/// A holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run
 /// again; one that beats is left alone however long it takes.
 #[tokio::test]
-async fn o12_o13_o27_a_silent_holder_is_replaced_and_a_live_one_is_not() {
+async fn a_silent_holder_is_replaced_and_a_live_one_is_not() {
     for (name, storage) in all_storages().await {
         let clock = SetClock::new();
         let config = || {
@@ -295,10 +295,10 @@ async fn o12_o13_o27_a_silent_holder_is_replaced_and_a_live_one_is_not() {
     }
 }
 
-/// X07, O10: a scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
+/// A scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
 /// before, during or after, by any host, is run.
 #[tokio::test]
-async fn x07_o10_a_clock_a_day_off_ends_no_run_and_loses_no_wake() {
+async fn a_clock_a_day_off_ends_no_run_and_loses_no_wake() {
     for off in [-DAY, DAY] {
         for (name, storage) in all_storages().await {
             let (clock, wrong) = (SetClock::new(), SetClock::new());
@@ -335,10 +335,10 @@ async fn x07_o10_a_clock_a_day_off_ends_no_run_and_loses_no_wake() {
     }
 }
 
-/// O14: a scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
+/// A scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
 /// runtime.
 #[tokio::test]
-async fn o14_a_scheduler_runs_until_the_shutdown() {
+async fn a_scheduler_runs_until_the_shutdown() {
     for (name, storage) in all_storages().await {
         let clock = SetClock::new();
         let agent = agent_at(&storage, EchoProvider::new(), &clock);

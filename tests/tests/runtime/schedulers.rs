@@ -125,9 +125,9 @@ async fn check(storage: &Storage, sessions: &[SessionId]) {
     assert!(lost <= (KILLED * PARALLEL) as u64, "{lost} runs began and did not end");
 }
 
-/// O10, O11, O14, R24: sixteen schedulers in one process.
+/// Sixteen schedulers in one process.
 #[test]
-fn o10_o14_r24_sixteen_schedulers_in_memory() {
+fn sixteen_schedulers_in_memory() {
     let store = MemoryStore::new();
     let storage: Storage = store.clone().into();
     let main = tokio::runtime::Runtime::new().unwrap();
@@ -186,16 +186,16 @@ async fn processes(place: &str) {
     check(&storage, &sessions).await;
 }
 
-/// O10, O11, O13, O14, O27, R24: sixteen processes on one folder, three of them killed in the middle.
+/// Sixteen processes on one folder, three of them killed in the middle.
 #[tokio::test]
-async fn o10_o13_o14_o27_r24_sixteen_schedulers_on_files() {
+async fn sixteen_schedulers_on_files() {
     let folder = tempfile::tempdir().unwrap();
     processes(&format!("files:{}", folder.path().display())).await;
 }
 
-/// O10, O11, O13, O14, O27, R24: sixteen processes on one database file, three of them killed in the middle.
+/// Sixteen processes on one database file, three of them killed in the middle.
 #[tokio::test]
-async fn o10_o13_o14_o27_r24_sixteen_schedulers_on_sqlite() {
+async fn sixteen_schedulers_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     processes(&format!("sqlite:{}", folder.path().join("agent.db").display())).await;
 }

@@ -159,10 +159,10 @@ async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) ->
     chat
 }
 
-/// R25: whatever a tool does with a value it was given, whatever the model and a provider say, the value is in no file of
+/// Whatever a tool does with a value it was given, whatever the model and a provider say, the value is in no file of
 /// a store, no export, no log and no request to the model.
 #[tokio::test]
-async fn r25_no_value_reaches_files_exports_or_logs() {
+async fn no_value_reaches_files_exports_or_logs() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     for kind in ["memory", "files", "sqlite"] {
@@ -227,10 +227,10 @@ impl SecretSource for OfOne {
     }
 }
 
-/// R25: a session refers to a secret by its name alone, which its forks and exports take along; a tool gets what its
+/// A session refers to a secret by its name alone, which its forks and exports take along; a tool gets what its
 /// session mounts, from its own tenant's secrets, and nothing else.
 #[tokio::test]
-async fn r25_a_session_refers_to_a_secret_by_name_and_gets_no_other() {
+async fn a_session_refers_to_a_secret_by_name_and_gets_no_other() {
     let storage: Storage = MemoryStore::new().into();
     let model = ScriptedProvider::new([]);
     let chat = mounted(&storage, &model, Config::default()).await;
@@ -264,9 +264,9 @@ async fn r25_a_session_refers_to_a_secret_by_name_and_gets_no_other() {
     assert_eq!(kind, ErrorKind::Denied);
 }
 
-/// R25, R01: another tenant's sessions are not given this one's secrets, and take what they have from their own.
+/// Another tenant's sessions are not given this one's secrets, and take what they have from their own.
 #[tokio::test]
-async fn r25_r01_each_tenant_has_its_own_secrets() {
+async fn each_tenant_has_its_own_secrets() {
     let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
     let model = ScriptedProvider::new((0..2).flat_map(|n| {
         [Turn::new().call(&format!("c{n}"), "say", RawJson::empty_object()), Turn::new().text("done")]
@@ -292,9 +292,9 @@ async fn one_call(agent: &agent_runtime::AgentRuntime) -> (SessionHandle, (ToolO
     (chat, result)
 }
 
-/// R25: a value has no text form, and one that could not be told from ordinary text is refused, without being quoted.
+/// A value has no text form, and one that could not be told from ordinary text is refused, without being quoted.
 #[test]
-fn r25_a_value_is_not_printed_and_not_too_short() {
+fn a_value_is_not_printed_and_not_too_short() {
     let secret = Secret::new(VALUE).unwrap();
     assert_eq!(format!("{secret:?} {:?}", known()).matches("0123").count(), 0);
     for wrong in ["hunter2".to_owned(), "x".repeat(Secret::MAX_BYTES + 1)] {
@@ -307,10 +307,10 @@ fn r25_a_value_is_not_printed_and_not_too_short() {
     }
 }
 
-/// R25: after a restart, too, what a session mounts is hidden, whoever comes by it; also in what a session is made with, in
+/// After a restart, too, what a session mounts is hidden, whoever comes by it; also in what a session is made with, in
 /// events of a host's own, and in JSON within a text.
 #[tokio::test]
-async fn r25_what_is_mounted_is_hidden_from_the_start_of_a_run() {
+async fn what_is_mounted_is_hidden_from_the_start_of_a_run() {
     let storage: Storage = MemoryStore::new().into();
     let model = ScriptedProvider::new([Turn::new().text(format!("it is {VALUE}"))]);
     let chat = mounted(&storage, &model, Config::default()).await;
@@ -334,9 +334,9 @@ async fn r25_what_is_mounted_is_hidden_from_the_start_of_a_run() {
     assert_eq!(export.matches("(secret github)").count(), 9, "{export}");
 }
 
-/// R25, R01, O10: a scheduler over tenants gives each tenant's runs that tenant's secrets, and none without.
+/// A scheduler over tenants gives each tenant's runs that tenant's secrets, and none without.
 #[tokio::test]
-async fn r25_r01_o10_a_scheduler_gives_each_tenant_its_own_secrets() {
+async fn a_scheduler_gives_each_tenant_its_own_secrets() {
     let store = MemoryStore::new();
     let tenants: Vec<TenantId> = ["one", "two", "three"].map(|name| name.parse().unwrap()).into();
     let turns = (0..3).flat_map(|n| {

@@ -69,11 +69,11 @@ async fn children(storage: &Storage, parent: SessionId) -> Vec<SessionId> {
     listed.items.iter().map(|child| child.id).collect()
 }
 
-/// O10, O19: a model schedules a wake, starts a session and takes the wake back. The wake is due when it asked for, and no
+/// A model schedules a wake, starts a session and takes the wake back. The wake is due when it asked for, and no
 /// earlier than allowed; the session has the task, its parent, and the agent as its creator, and what it comes to is
 /// told. Sessions that are deep enough start none.
 #[tokio::test]
-async fn o10_o19_a_model_plans_wakes_and_starts_sessions() {
+async fn a_model_plans_wakes_and_starts_sessions() {
     for (name, storage) in all_storages().await {
         let clock = clock();
         let model = ScriptedProvider::new([
@@ -142,10 +142,10 @@ async fn o10_o19_a_model_plans_wakes_and_starts_sessions() {
     }
 }
 
-/// O07, O10: a host's policy decides on these tools as on any: a wake that a person is to allow is scheduled when it is
+/// A host's policy decides on these tools as on any: a wake that a person is to allow is scheduled when it is
 /// allowed, by the next run, and once; what is denied is not offered and not done.
 #[tokio::test]
-async fn o07_o10_a_plan_waits_for_a_person_where_the_policy_says_so() {
+async fn a_plan_waits_for_a_person_where_the_policy_says_so() {
     for (name, storage) in all_storages().await {
         let config = Config::default()
             .tool_policy(SessionTools::SCHEDULE_WAKE, ToolPolicy::Ask)
@@ -208,10 +208,10 @@ async fn check_once(storage: &Storage, id: SessionId, when: &str) {
     assert_eq!(events(storage, made[0], EventType::USER_MESSAGE).await.len(), 1, "{when}");
 }
 
-/// O04, O10, O19: the same call, made by eight at the same moment, again much later, and again when its run is over, takes
+/// The same call, made by eight at the same moment, again much later, and again when its run is over, takes
 /// effect once, and says what it did the first time. A later call of the same id is another call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o04_o10_o19_a_call_that_is_made_again_takes_effect_once() {
+async fn a_call_that_is_made_again_takes_effect_once() {
     for (name, storage) in all_storages().await {
         let clock = clock();
         let effects = Effects::default().with_clock(clock.clone());
@@ -275,10 +275,10 @@ async fn o04_o10_o19_a_call_that_is_made_again_takes_effect_once() {
     }
 }
 
-/// O10, O19, O27, X06: the process dies at any call to the store, before or after that took effect. A call that is made
+/// The process dies at any call to the store, before or after that took effect. A call that is made
 /// again has taken effect once; one that is not has done so once or not at all, and once where its result is stored.
 #[tokio::test]
-async fn o10_o19_o27_x06_a_crash_at_any_step_of_a_call_plans_once() {
+async fn a_crash_at_any_step_of_a_call_plans_once() {
     for (name, storage) in all_storages().await {
         let mut deaths = 0;
         for (applied, again) in [(false, false), (false, true), (true, false), (true, true)] {

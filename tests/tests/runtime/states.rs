@@ -14,9 +14,9 @@ use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, RunOutcome, ScriptedProvider, Turn};
 
-/// R05: inputs sent while a session is prepared are kept, and served once it is ready.
+/// Inputs sent while a session is prepared are kept, and served once it is ready.
 #[tokio::test]
-async fn r05_inputs_before_ready_are_kept_and_served() {
+async fn inputs_before_ready_are_kept_and_served() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let effects = agent.effects().clone();
@@ -39,9 +39,9 @@ async fn r05_inputs_before_ready_are_kept_and_served() {
     }
 }
 
-/// O05, R10: what waits survives a restart; what a run has answered is never handed out again.
+/// What waits survives a restart; what a run has answered is never handed out again.
 #[tokio::test]
-async fn o05_r10_pending_inputs_survive_and_are_answered_once() {
+async fn pending_inputs_survive_and_are_answered_once() {
     for (name, storage) in storages() {
         let before = agent(&storage, EchoProvider::new());
         let chat = before.open(&device("laptop")).await.unwrap();
@@ -81,9 +81,9 @@ impl agent_core::clock::Clock for SetClock {
     }
 }
 
-/// O11: a wake performs no run where nothing waits or is due, and exactly one where something is.
+/// A wake performs no run where nothing waits or is due, and exactly one where something is.
 #[tokio::test]
-async fn o11_a_wake_is_at_most_one_run() {
+async fn a_wake_is_at_most_one_run() {
     for (name, storage) in storages() {
         let clock = Arc::new(SetClock(AtomicI64::new(1_000_000)));
         let model = ScriptedProvider::new([Turn::new().text("due"), Turn::new().text("never")]);
@@ -113,9 +113,9 @@ async fn o11_a_wake_is_at_most_one_run() {
     }
 }
 
-/// R12: a failed session keeps what failed, refuses inputs, and goes on only when it is recovered.
+/// A failed session keeps what failed, refuses inputs, and goes on only when it is recovered.
 #[tokio::test]
-async fn r12_a_failed_session_is_recovered_explicitly() {
+async fn a_failed_session_is_recovered_explicitly() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -133,9 +133,9 @@ async fn r12_a_failed_session_is_recovered_explicitly() {
     }
 }
 
-/// O06: the status and its reason are read from the record, at every station.
+/// The status and its reason are read from the record, at every station.
 #[tokio::test]
-async fn o06_status_and_reason_are_in_the_record() {
+async fn status_and_reason_are_in_the_record() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -156,9 +156,9 @@ async fn o06_status_and_reason_are_in_the_record() {
     }
 }
 
-/// R19, N14: a title that a person set stays; a change that depends on what was read is refused after another's.
+/// A title that a person set stays; a change that depends on what was read is refused after another's.
 #[tokio::test]
-async fn r19_n14_attributes_change_by_parts() {
+async fn attributes_change_by_parts() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -175,9 +175,9 @@ async fn r19_n14_attributes_change_by_parts() {
     }
 }
 
-/// A31: further sessions live in the same workspace, each on its own.
+/// Further sessions live in the same workspace, each on its own.
 #[tokio::test]
-async fn a31_o16_more_sessions_live_side_by_side() {
+async fn more_sessions_live_side_by_side() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let main = agent.open(&device("laptop")).await.unwrap();

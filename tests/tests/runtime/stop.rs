@@ -18,9 +18,9 @@ fn held_turn(gate: &Gate) -> Turn {
     Turn::new().text("half of ").gate(gate).text("the answer")
 }
 
-/// A38: a run that is cancelled in the middle of its answer stores what it said, and the session is idle again.
+/// A run that is cancelled in the middle of its answer stores what it said, and the session is idle again.
 #[tokio::test]
-async fn a38_cancel_keeps_the_partial_text() {
+async fn cancel_keeps_the_partial_text() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let model = ScriptedProvider::new([held_turn(&gate), Turn::new().text("new")]);
@@ -47,9 +47,9 @@ async fn a38_cancel_keeps_the_partial_text() {
     }
 }
 
-/// A38: a run that is cancelled before it says anything ends as well, and so does one whose stream is read elsewhere.
+/// A run that is cancelled before it says anything ends as well, and so does one whose stream is read elsewhere.
 #[tokio::test]
-async fn a38_cancel_before_the_first_word_and_from_elsewhere() {
+async fn cancel_before_the_first_word_and_from_elsewhere() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let silent = Turn::new().gate(&gate).text("never");
@@ -68,9 +68,9 @@ async fn a38_cancel_before_the_first_word_and_from_elsewhere() {
     }
 }
 
-/// O08: an interrupt from another handle is durable, ends the run while its model streams, and is a no-op when idle.
+/// An interrupt from another handle is durable, ends the run while its model streams, and is a no-op when idle.
 #[tokio::test(start_paused = true)]
-async fn o08_an_interrupt_from_another_device_ends_the_run() {
+async fn an_interrupt_from_another_device_ends_the_run() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let chat = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
@@ -93,9 +93,9 @@ async fn o08_an_interrupt_from_another_device_ends_the_run() {
     }
 }
 
-/// O08: an interrupt of what waits closes inputs and wakes, so that nothing runs afterwards.
+/// An interrupt of what waits closes inputs and wakes, so that nothing runs afterwards.
 #[tokio::test]
-async fn o08_an_interrupt_clears_what_waits() {
+async fn an_interrupt_clears_what_waits() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -110,9 +110,9 @@ async fn o08_an_interrupt_clears_what_waits() {
     }
 }
 
-/// O08: a follow-up that came before the interrupted run ended is not lost.
+/// A follow-up that came before the interrupted run ended is not lost.
 #[tokio::test(start_paused = true)]
-async fn o08_inputs_after_the_run_began_survive_its_interrupt() {
+async fn inputs_after_the_run_began_survive_its_interrupt() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let model = ScriptedProvider::new([held_turn(&gate), Turn::new().text("to the second")]);
@@ -128,9 +128,9 @@ async fn o08_inputs_after_the_run_began_survive_its_interrupt() {
     }
 }
 
-/// N05: a suspended session keeps inputs and runs nothing; resumed, it answers them. A run ends at its next step.
+/// A suspended session keeps inputs and runs nothing; resumed, it answers them. A run ends at its next step.
 #[tokio::test(start_paused = true)]
-async fn n05_r08_suspend_and_resume() {
+async fn suspend_and_resume() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let model = ScriptedProvider::new([held_turn(&gate), Turn::new().text("back")]);
@@ -160,9 +160,9 @@ async fn n05_r08_suspend_and_resume() {
     }
 }
 
-/// N05: a run that would go on with tools is set aside before the next one is called.
+/// A run that would go on with tools is set aside before the next one is called.
 #[tokio::test(start_paused = true)]
-async fn n05_suspend_ends_a_run_between_its_steps() {
+async fn suspend_ends_a_run_between_its_steps() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let call = |turn: Turn| turn.call("c", "nothing", agent_core::json::RawJson::empty_object());
@@ -180,9 +180,9 @@ async fn n05_suspend_ends_a_run_between_its_steps() {
     }
 }
 
-/// N05: archived and terminated sessions refuse inputs, and say why; nothing is stored.
+/// Archived and terminated sessions refuse inputs, and say why; nothing is stored.
 #[tokio::test]
-async fn n05_archived_and_terminated_sessions_refuse_prompts() {
+async fn archived_and_terminated_sessions_refuse_prompts() {
     for (name, storage) in storages() {
         let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
         read(chat.prompt("hello").await.unwrap()).await;
@@ -210,9 +210,9 @@ async fn n05_archived_and_terminated_sessions_refuse_prompts() {
     }
 }
 
-/// N05: deleting or terminating a session under a run fences the run off.
+/// Deleting or terminating a session under a run fences the run off.
 #[tokio::test(start_paused = true)]
-async fn n05_terminate_stops_a_run() {
+async fn terminate_stops_a_run() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let chat = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
@@ -226,9 +226,9 @@ async fn n05_terminate_stops_a_run() {
     }
 }
 
-/// A38: a shutdown lets runs end within its grace, ends the late ones as interrupted, and starts no more.
+/// A shutdown lets runs end within its grace, ends the late ones as interrupted, and starts no more.
 #[tokio::test(start_paused = true)]
-async fn a38_shutdown_waits_then_interrupts() {
+async fn shutdown_waits_then_interrupts() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let agent = agent(&storage, ScriptedProvider::new([held_turn(&gate), held_turn(&gate)]));
@@ -267,9 +267,9 @@ async fn a38_shutdown_waits_then_interrupts() {
     }
 }
 
-/// A38: a shutdown with nothing at work returns at once.
+/// A shutdown with nothing at work returns at once.
 #[tokio::test(start_paused = true)]
-async fn a38_an_idle_shutdown_returns_at_once() {
+async fn an_idle_shutdown_returns_at_once() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -280,7 +280,7 @@ async fn a38_an_idle_shutdown_returns_at_once() {
     }
 }
 
-/// A38, O21: whoever follows a session is given all that its last runs stored, and then the stream ends; so it does for
+/// Whoever follows a session is given all that its last runs stored, and then the stream ends; so it does for
 /// those who follow later, and where a run did not end in time.
 #[tokio::test]
 async fn follow_ends_at_shutdown() {
@@ -309,9 +309,9 @@ async fn follow_ends_at_shutdown() {
     }
 }
 
-/// O22: with spans on, each run and tool has a start and an end, also where it was interrupted.
+/// With spans on, each run and tool has a start and an end, also where it was interrupted.
 #[tokio::test(start_paused = true)]
-async fn o22_spans_are_closed_by_an_interrupt() {
+async fn spans_are_closed_by_an_interrupt() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let model = ScriptedProvider::new([
@@ -338,9 +338,9 @@ async fn o22_spans_are_closed_by_an_interrupt() {
     }
 }
 
-/// O08: an interrupt ends a run at once, also one that was asked to set the session aside at its next step.
+/// An interrupt ends a run at once, also one that was asked to set the session aside at its next step.
 #[tokio::test(start_paused = true)]
-async fn o08_an_interrupt_is_heard_beside_a_suspension() {
+async fn an_interrupt_is_heard_beside_a_suspension() {
     for (name, storage) in storages() {
         for suspend_first in [true, false] {
             let gate = Gate::new();

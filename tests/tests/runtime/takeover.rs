@@ -44,10 +44,10 @@ async fn abandoned(storage: &Storage, input: &str) -> SessionHandle {
     chat
 }
 
-/// A42, O12: of many prompts at once one runs, the others are stored with the holder named; each is answered once, and
+/// Of many prompts at once one runs, the others are stored with the holder named; each is answered once, and
 /// never interleaved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a42_o12_concurrent_prompts_are_queued_and_never_interleaved() {
+async fn concurrent_prompts_are_queued_and_never_interleaved() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let (chat, run) = held(&storage, "laptop", &gate).await;
@@ -88,9 +88,9 @@ async fn a42_o12_concurrent_prompts_are_queued_and_never_interleaved() {
     }
 }
 
-/// A42: of prompts that start at the same moment on an idle session exactly one runs.
+/// Of prompts that start at the same moment on an idle session exactly one runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a42_prompts_at_the_same_moment_start_one_run() {
+async fn prompts_at_the_same_moment_start_one_run() {
     for (name, storage) in storages() {
         for round in 0..20 {
             let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
@@ -130,9 +130,9 @@ async fn check_alternation(chat: &SessionHandle) {
     assert_eq!(unique.len(), runs.len());
 }
 
-/// O12, O27: a holder without a sign of life for a whole ttl is replaced; not before, and the late writes are fenced.
+/// A holder without a sign of life for a whole ttl is replaced; not before, and the late writes are fenced.
 #[tokio::test(start_paused = true)]
-async fn o12_o27_a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced() {
+async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under.clone());
         let gate = Gate::new();
@@ -165,9 +165,9 @@ async fn o12_o27_a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced() {
     }
 }
 
-/// O12: a holder that lives is not replaced, however long its model takes, and `wake` gives up at its first sign of life.
+/// A holder that lives is not replaced, however long its model takes, and `wake` gives up at its first sign of life.
 #[tokio::test(start_paused = true)]
-async fn o12_a_live_holder_is_never_replaced() {
+async fn a_live_holder_is_never_replaced() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let (chat, run) = held(&storage, "worker", &gate).await;
@@ -183,9 +183,9 @@ async fn o12_a_live_holder_is_never_replaced() {
     }
 }
 
-/// O12, A42: a holder that is proven dead is replaced by the next prompt, in the prompt's own commit.
+/// A holder that is proven dead is replaced by the next prompt, in the prompt's own commit.
 #[tokio::test(start_paused = true)]
-async fn o12_a_dead_holder_is_replaced_at_once() {
+async fn a_dead_holder_is_replaced_at_once() {
     for (name, under) in storages() {
         let dead = abandoned(&under, "first").await.snapshot();
         let faulty = Faulty::new(under.clone());
@@ -208,10 +208,10 @@ async fn o12_a_dead_holder_is_replaced_at_once() {
     }
 }
 
-/// O12: the same where the handle had not seen yet that somebody runs the session: its text is stored, and the dead
+/// The same where the handle had not seen yet that somebody runs the session: its text is stored, and the dead
 /// one replaced right after.
 #[tokio::test(start_paused = true)]
-async fn o12_a_dead_holder_is_replaced_by_a_stale_handle_too() {
+async fn a_dead_holder_is_replaced_by_a_stale_handle_too() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under.clone());
         let model = ScriptedProvider::new([Turn::new().text("here")]);
@@ -226,9 +226,9 @@ async fn o12_a_dead_holder_is_replaced_by_a_stale_handle_too() {
     }
 }
 
-/// A42: who waits for its turn goes on as soon as the holder is done, and not at all where it was done for it.
+/// Who waits for its turn goes on as soon as the holder is done, and not at all where it was done for it.
 #[tokio::test(start_paused = true)]
-async fn a42_wait_turn_follows_the_holder() {
+async fn wait_turn_follows_the_holder() {
     for (name, storage) in storages() {
         let gate = Gate::new();
         let (chat, run) = held(&storage, "first", &gate).await;
@@ -250,9 +250,9 @@ async fn a42_wait_turn_follows_the_holder() {
     }
 }
 
-/// O12, A42: after a take-over each open tool call has exactly one result, which says that its outcome is unknown.
+/// After a take-over each open tool call has exactly one result, which says that its outcome is unknown.
 #[tokio::test(start_paused = true)]
-async fn o12_open_calls_get_exactly_one_result_at_a_take_over() {
+async fn open_calls_get_exactly_one_result_at_a_take_over() {
     for (name, under) in storages() {
         let model = ScriptedProvider::new([Turn::new()
             .text("I look twice.")
@@ -310,9 +310,9 @@ mod tools {
     }
 }
 
-/// O12: a run that panics, and whose end panics, too, leaves a session that goes on when its lease has expired.
+/// A run that panics, and whose end panics, too, leaves a session that goes on when its lease has expired.
 #[tokio::test(start_paused = true)]
-async fn o27_a_panicking_run_ends_its_stream_and_loses_its_lease() {
+async fn a_panicking_run_ends_its_stream_and_loses_its_lease() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under.clone());
         let gate = Gate::new();
@@ -333,9 +333,9 @@ async fn o27_a_panicking_run_ends_its_stream_and_loses_its_lease() {
     }
 }
 
-/// O27: a dead holder whose run was interrupted left nothing to do: a wake frees the session, and runs nothing.
+/// A dead holder whose run was interrupted left nothing to do: a wake frees the session, and runs nothing.
 #[tokio::test(start_paused = true)]
-async fn o27_an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake() {
+async fn an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake() {
     for (name, under) in storages() {
         let dead = abandoned(&under, "first").await;
         dead.interrupt().await.unwrap();
@@ -355,10 +355,10 @@ async fn o27_an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake() {
     }
 }
 
-/// O12: of several that wait for a holder to fall silent one takes over, and the others go on waiting or have nothing
+/// Of several that wait for a holder to fall silent one takes over, and the others go on waiting or have nothing
 /// left to do.
 #[tokio::test(start_paused = true)]
-async fn o12_of_several_contenders_one_takes_over() {
+async fn of_several_contenders_one_takes_over() {
     for (name, storage) in storages() {
         let dead = abandoned(&storage, "first").await;
         let tasks: Vec<_> = (0..6)
@@ -385,10 +385,10 @@ async fn o12_of_several_contenders_one_takes_over() {
     }
 }
 
-/// A42: a text that is stored is never called refused because its holder could not be looked at, nor because it could
+/// A text that is stored is never called refused because its holder could not be looked at, nor because it could
 /// not be replaced: it would be said again, and be there twice.
 #[tokio::test]
-async fn a42_a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over() {
+async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over() {
     for (name, under) in storages() {
         for stale in [false, true] {
             let faulty = Faulty::new(under.clone());

@@ -82,9 +82,9 @@ async fn outcomes(
     (chat, report, model)
 }
 
-/// O07: a call is stored before its tool runs, its result after; the model gets both as a pair.
+/// A call is stored before its tool runs, its result after; the model gets both as a pair.
 #[tokio::test]
-async fn o07_a_call_is_stored_before_the_tool_runs() {
+async fn a_call_is_stored_before_the_tool_runs() {
     for (name, storage) in storages() {
         let turns = vec![
             Turn::new().text("I check.").call("a", "check", json("{}")).call("b", "add", json("[1,2,39]")),
@@ -105,9 +105,9 @@ async fn o07_a_call_is_stored_before_the_tool_runs() {
     }
 }
 
-/// A37: what fails, panics, takes too long, is too large or is not there becomes a result, and the run goes on.
+/// What fails, panics, takes too long, is too large or is not there becomes a result, and the run goes on.
 #[tokio::test(start_paused = true)]
-async fn a37_failing_tools_are_isolated() {
+async fn failing_tools_are_isolated() {
     for (name, storage) in storages() {
         let turn = ["fail", "panic", "sleep", "nothing", "huge", "", "add", "\n"]
             .iter()
@@ -138,9 +138,9 @@ async fn a37_failing_tools_are_isolated() {
     }
 }
 
-/// A37: hooks are called in order; one that fails or panics stops nothing.
+/// Hooks are called in order; one that fails or panics stops nothing.
 #[tokio::test]
-async fn a37_hooks_are_called_and_isolated() {
+async fn hooks_are_called_and_isolated() {
     #[derive(Debug)]
     struct Bad;
     #[async_trait]
@@ -189,7 +189,7 @@ async fn a37_hooks_are_called_and_isolated() {
 
 /// Peers 14: ids that a model repeats, leaves out or overdoes are made unique; each call keeps exactly one result.
 #[tokio::test]
-async fn o07_bad_call_ids_are_made_unique() {
+async fn bad_call_ids_are_made_unique() {
     for (name, storage) in storages() {
         let long = "x".repeat(500);
         let turns = vec![
@@ -215,9 +215,9 @@ async fn o07_bad_call_ids_are_made_unique() {
     }
 }
 
-/// A38: a run makes at most so many model calls and tool calls, and says so.
+/// A run makes at most so many model calls and tool calls, and says so.
 #[tokio::test]
-async fn a38_limits_end_a_run_with_max_turns() {
+async fn limits_end_a_run_with_max_turns() {
     for (name, storage) in storages() {
         let forever =
             || (0..10).map(|n| Turn::new().text(format!("{n}")).call("c", "add", json("[1]"))).collect();
@@ -242,7 +242,7 @@ async fn a38_limits_end_a_run_with_max_turns() {
 
 /// Peers 5: a large output is stored whole, and the model is given its two ends, cut at characters.
 #[tokio::test]
-async fn a21_large_outputs_are_stored_whole_and_shown_short() {
+async fn large_outputs_are_stored_whole_and_shown_short() {
     for (name, storage) in storages() {
         let turns = vec![Turn::new().call("c", "large", json("{}")), Turn::new().text("done")];
         let context = ContextLimits::new(100, 1 << 20).tool_output_bytes(1001);
@@ -256,9 +256,9 @@ async fn a21_large_outputs_are_stored_whole_and_shown_short() {
     }
 }
 
-/// O08: a run that is cancelled while a tool works gives the open call its one result, and starts no other tool.
+/// A run that is cancelled while a tool works gives the open call its one result, and starts no other tool.
 #[tokio::test(start_paused = true)]
-async fn o08_cancel_during_a_tool_closes_the_call() {
+async fn cancel_during_a_tool_closes_the_call() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([Turn::new()
             .call("a", "add", json("[1]"))

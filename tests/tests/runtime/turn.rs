@@ -15,9 +15,9 @@ use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, RunOutcome, ScriptedProvider, StopReason, Turn};
 use futures::StreamExt;
 
-/// A22, A38, R06, R07: a turn is two commits, each whole: the input with the begin, the answer with the end.
+/// A turn is two commits, each whole: the input with the begin, the answer with the end.
 #[tokio::test]
-async fn a22_a38_r06_r07_a_turn_is_two_commits() {
+async fn a_turn_is_two_commits() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under);
         let agent = agent(&faulty.storage(), EchoProvider::new().delay(Duration::from_millis(1)));
@@ -47,9 +47,9 @@ async fn a22_a38_r06_r07_a_turn_is_two_commits() {
     }
 }
 
-/// A21, X05: any text that is not blank comes back byte for byte, and reaches the model as it is.
+/// Any text that is not blank comes back byte for byte, and reaches the model as it is.
 #[tokio::test]
-async fn a21_a22_any_text_goes_through_a_prompt_unchanged() {
+async fn any_text_goes_through_a_prompt_unchanged() {
     let big = "대화 🙂 e\u{301}\r\n".repeat(10 << 20 >> 4);
     let texts = [
         ".",
@@ -83,9 +83,9 @@ async fn a21_a22_any_text_goes_through_a_prompt_unchanged() {
     }
 }
 
-/// A29, R09: after a restart the same messages in the same order reach the model.
+/// After a restart the same messages in the same order reach the model.
 #[tokio::test]
-async fn a29_r09_a_restart_restores_the_conversation() {
+async fn a_restart_restores_the_conversation() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new([Turn::new().text("It is 42."), Turn::new().text("42, I said.")]);
         let before = agent(&storage, model.clone());
@@ -105,9 +105,9 @@ async fn a29_r09_a_restart_restores_the_conversation() {
     }
 }
 
-/// A25: the session's own system prompt is in force, survives clearing, and is told from injected text.
+/// The session's own system prompt is in force, survives clearing, and is told from injected text.
 #[tokio::test]
-async fn a25_the_custom_system_prompt_is_restored() {
+async fn the_custom_system_prompt_is_restored() {
     for (name, storage) in storages() {
         let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
         let config = Config::default().system_prompt("the host's");
@@ -133,9 +133,9 @@ async fn a25_the_custom_system_prompt_is_restored() {
     }
 }
 
-/// A26: provider and model are written with the first prompt, again when they change, and kept by clearing.
+/// Provider and model are written with the first prompt, again when they change, and kept by clearing.
 #[tokio::test]
-async fn a26_provider_and_model_are_recorded_on_first_use_and_on_change() {
+async fn provider_and_model_are_recorded_on_first_use_and_on_change() {
     for (name, storage) in storages() {
         let first = agent(&storage, EchoProvider::new());
         let chat = first.open(&device("laptop")).await.unwrap();
@@ -160,9 +160,9 @@ async fn a26_provider_and_model_are_recorded_on_first_use_and_on_change() {
     }
 }
 
-/// A26: a record that has no room for them does not keep a person from being heard.
+/// A record that has no room for them does not keep a person from being heard.
 #[tokio::test]
-async fn a26_a_full_record_still_takes_prompts() {
+async fn a_full_record_still_takes_prompts() {
     for (name, storage) in storages() {
         let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
         let full = (0..64).fold(Patch::new(), |patch, n| patch.reference(format!("thread.{n}"), "x"));
@@ -172,9 +172,9 @@ async fn a26_a_full_record_still_takes_prompts() {
     }
 }
 
-/// A39: counts and last activity come from the record, without reading a message.
+/// Counts and last activity come from the record, without reading a message.
 #[tokio::test]
-async fn a39_counts_read_no_messages() {
+async fn counts_read_no_messages() {
     for (name, under) in storages() {
         let faulty = Faulty::new(under);
         let agent = agent(&faulty.storage(), EchoProvider::new());
@@ -192,9 +192,9 @@ async fn a39_counts_read_no_messages() {
     }
 }
 
-/// A38: each reason for which a model stops is told apart, in the record too.
+/// Each reason for which a model stops is told apart, in the record too.
 #[tokio::test]
-async fn o06_stop_reasons_are_in_the_record() {
+async fn stop_reasons_are_in_the_record() {
     for (name, storage) in storages() {
         for (stop, reason) in [
             (StopReason::EndTurn, Reason::EndTurn),
@@ -215,9 +215,9 @@ async fn o06_stop_reasons_are_in_the_record() {
     }
 }
 
-/// R14, N01: an input carries its metadata and who said it.
+/// An input carries its metadata and who said it.
 #[tokio::test]
-async fn r14_an_input_keeps_its_author_and_metadata() {
+async fn an_input_keeps_its_author_and_metadata() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -232,9 +232,9 @@ async fn r14_an_input_keeps_its_author_and_metadata() {
     }
 }
 
-/// X07: the order is the sequence, even when the clock steps back.
+/// The order is the sequence, even when the clock steps back.
 #[tokio::test]
-async fn x07_a_clock_that_steps_back_changes_only_times() {
+async fn a_clock_that_steps_back_changes_only_times() {
     #[derive(Debug)]
     struct Backwards(std::sync::Mutex<i64>);
     impl agent_core::clock::Clock for Backwards {
@@ -262,9 +262,9 @@ async fn x07_a_clock_that_steps_back_changes_only_times() {
     }
 }
 
-/// A38: a run that nobody reads, and a prompt whose caller goes away, end by themselves.
+/// A run that nobody reads, and a prompt whose caller goes away, end by themselves.
 #[tokio::test]
-async fn a38_a_dropped_run_goes_on() {
+async fn a_dropped_run_goes_on() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -286,9 +286,9 @@ async fn a38_a_dropped_run_goes_on() {
     }
 }
 
-/// A38: `follow` shows what other handles write, in order and once.
+/// `follow` shows what other handles write, in order and once.
 #[tokio::test]
-async fn o21_follow_shows_what_comes() {
+async fn follow_shows_what_comes() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
@@ -306,9 +306,9 @@ async fn o21_follow_shows_what_comes() {
     }
 }
 
-/// X05: an input that is larger than an event is refused before anything is written.
+/// An input that is larger than an event is refused before anything is written.
 #[tokio::test]
-async fn x05_an_input_beyond_the_limit_is_refused_whole() {
+async fn an_input_beyond_the_limit_is_refused_whole() {
     for (name, storage) in storages() {
         let agent = agent(&storage, EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();

@@ -51,11 +51,11 @@ impl Desk {
     }
 }
 
-/// O15: each claim of a session's work is in its journal, with who had it and how it came out: leased while its run goes on,
+/// Each claim of a session's work is in its journal, with who had it and how it came out: leased while its run goes on,
 /// blocked by a question, acked when it is done or was stopped, requeued when it is offered again, abandoned when it is
 /// given up. The journal is the log's: after a restart, and page by page, it is the same.
 #[tokio::test]
-async fn o15_the_journal_tells_what_became_of_each_claim() {
+async fn the_journal_tells_what_became_of_each_claim() {
     use Claim::{Abandoned, Acked, Blocked, Leased, Requeued};
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());

@@ -25,10 +25,10 @@ async fn text(documents: &Documents, name: &str) -> Option<String> {
 
 const NOTES: [&str; 3] = [Documents::CHECKPOINT, Documents::STATE, Documents::BUFFER];
 
-/// O09: a session has its own checkpoint, state note and working buffer; runs leave them alone, the system cannot
+/// A session has its own checkpoint, state note and working buffer; runs leave them alone, the system cannot
 /// write over them, and they are there after a restart.
 #[tokio::test]
-async fn o09_notes_are_the_sessions_own_and_the_runtime_leaves_them() {
+async fn notes_are_the_sessions_own_and_the_runtime_leaves_them() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = agent(&storage, EchoProvider::new(), Config::default().spans(true));
@@ -69,9 +69,9 @@ async fn o09_notes_are_the_sessions_own_and_the_runtime_leaves_them() {
     }
 }
 
-/// O26: each write keeps its predecessor, and any version can be restored, also from a fork and after a restart.
+/// Each write keeps its predecessor, and any version can be restored, also from a fork and after a restart.
 #[tokio::test]
-async fn o26_every_version_is_kept_and_can_be_restored() {
+async fn every_version_is_kept_and_can_be_restored() {
     for site in sites() {
         let effects = Effects::default();
         let storage = site.open().await;
@@ -112,9 +112,9 @@ async fn o26_every_version_is_kept_and_can_be_restored() {
     }
 }
 
-/// F19: a block has a limit in bytes; what is over it is refused and nothing is cut; blocks and their names are bounded.
+/// A block has a limit in bytes; what is over it is refused and nothing is cut; blocks and their names are bounded.
 #[tokio::test]
-async fn f19_x05_blocks_have_limits_and_nothing_is_cut() {
+async fn blocks_have_limits_and_nothing_is_cut() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -149,10 +149,10 @@ async fn f19_x05_blocks_have_limits_and_nothing_is_cut() {
     }
 }
 
-/// N14, F10, O26: a writer that names the version it has read is refused where another was quicker; writers that do not
+/// A writer that names the version it has read is refused where another was quicker; writers that do not
 /// name one all land, one after the other, and none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n14_f10_o26_one_writer_wins_per_version_and_none_is_lost() {
+async fn one_writer_wins_per_version_and_none_is_lost() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -195,10 +195,10 @@ async fn n14_f10_o26_one_writer_wins_per_version_and_none_is_lost() {
     }
 }
 
-/// O25: a checkpoint of an older format is read through its steps and not rewritten; one of a newer format is refused by
+/// A checkpoint of an older format is read through its steps and not rewritten; one of a newer format is refused by
 /// name, and stays as it is.
 #[tokio::test]
-async fn o25_f09_older_checkpoints_are_read_and_newer_ones_refused() {
+async fn older_checkpoints_are_read_and_newer_ones_refused() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -227,10 +227,10 @@ async fn o25_f09_older_checkpoints_are_read_and_newer_ones_refused() {
     }
 }
 
-/// N11: the state of a user interface is kept as well as may be: the last write wins, what is too large is not kept, and
+/// The state of a user interface is kept as well as may be: the last write wins, what is too large is not kept, and
 /// the conversation goes on as if there were none, also while a run goes on.
 #[tokio::test]
-async fn n11_the_state_of_a_user_interface_disturbs_nothing() {
+async fn the_state_of_a_user_interface_disturbs_nothing() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = agent(&storage, EchoProvider::new(), Config::default());
@@ -254,9 +254,9 @@ async fn n11_the_state_of_a_user_interface_disturbs_nothing() {
     }
 }
 
-/// O16, O02: what a document's event says is checked: a version that follows nothing is refused, whoever writes it.
+/// What a document's event says is checked: a version that follows nothing is refused, whoever writes it.
 #[tokio::test]
-async fn o26_a_version_that_does_not_follow_is_refused() {
+async fn a_version_that_does_not_follow_is_refused() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -281,11 +281,11 @@ async fn o26_a_version_that_does_not_follow_is_refused() {
     }
 }
 
-/// F11: what is written to a durable area stays, through a restart, a clearing, a suspension and a fork, in its area and
+/// What is written to a durable area stays, through a restart, a clearing, a suspension and a fork, in its area and
 /// its session only; nothing else does: what lived in a process is stale, and what was never written is not there. No path
 /// leads out of an area.
 #[tokio::test]
-async fn f11_what_is_written_to_an_area_stays_and_nothing_else() {
+async fn what_is_written_to_an_area_stays_and_nothing_else() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let (id, other) =

@@ -17,10 +17,10 @@ async fn named(storage: &Storage, effects: &Effects, title: &str, ticket: &str, 
     storage.sessions.create(effects, new).await.unwrap().id
 }
 
-/// F14: a list with its total, one session with its turns page by page, its deletion; the totals respect the filter, before
+/// A list with its total, one session with its turns page by page, its deletion; the totals respect the filter, before
 /// and after.
 #[tokio::test]
-async fn f14_lists_details_turns_and_deletion_agree() {
+async fn lists_details_turns_and_deletion_agree() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let mut ids = Vec::new();
@@ -58,10 +58,10 @@ async fn f14_lists_details_turns_and_deletion_agree() {
     }
 }
 
-/// F25: found by a part of the title or by the whole of a reference, taken as they are; of those that the query names,
+/// Found by a part of the title or by the whole of a reference, taken as they are; of those that the query names,
 /// and of no other's; page by page.
 #[tokio::test]
-async fn f25_sessions_are_found_by_what_they_are_called() {
+async fn sessions_are_found_by_what_they_are_called() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let mut ids = Vec::new();

@@ -100,9 +100,9 @@ async fn say(chat: &SessionHandle, text: &str) -> RunReport {
     chat.prompt(text).await.unwrap().finish().await.unwrap()
 }
 
-/// A40: what a run used is not stored unless the host asks for it.
+/// What a run used is not stored unless the host asks for it.
 #[tokio::test]
-async fn a40_usage_is_kept_only_where_it_is_asked_for() {
+async fn usage_is_kept_only_where_it_is_asked_for() {
     for site in sites() {
         let storage = site.open().await;
         let quiet = chat(&priced(&storage, false)).await;
@@ -119,10 +119,10 @@ async fn a40_usage_is_kept_only_where_it_is_asked_for() {
     }
 }
 
-/// N18: the sum of what all runs used stands in the record at any time, not only at the end: after each run that was
+/// The sum of what all runs used stands in the record at any time, not only at the end: after each run that was
 /// answered, failed or waits, after a restart and a clearing; a fork starts at nothing.
 #[tokio::test]
-async fn n18_the_sums_are_those_of_the_runs_at_any_time() {
+async fn the_sums_are_those_of_the_runs_at_any_time() {
     for site in sites() {
         let mut storage = site.open().await;
         let (mut sum, mut id) = (Usage::default(), None);
@@ -170,10 +170,10 @@ async fn n18_the_sums_are_those_of_the_runs_at_any_time() {
     }
 }
 
-/// N10, F20: the ledger has every run of a session once, numbered without gaps, however it ended: completed, failed,
+/// The ledger has every run of a session once, numbered without gaps, however it ended: completed, failed,
 /// waiting for an answer, cancelled, fenced off, lost with its holder; in order, a page at a time, also after a restart.
 #[tokio::test]
-async fn n10_f20_the_ledger_has_every_run_however_it_ended() {
+async fn the_ledger_has_every_run_however_it_ended() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = priced(&storage, true);
@@ -254,9 +254,9 @@ async fn n10_f20_the_ledger_has_every_run_however_it_ended() {
     }
 }
 
-/// F20: a turn of which something could not be stored is told from one that is whole.
+/// A turn of which something could not be stored is told from one that is whole.
 #[tokio::test]
-async fn f20_a_degraded_turn_is_told() {
+async fn a_degraded_turn_is_told() {
     for site in sites() {
         let storage = site.open().await;
         let config = Config::default().record_usage(true).persistence(Persistence::BestEffort);
@@ -279,9 +279,9 @@ async fn f20_a_degraded_turn_is_told() {
     }
 }
 
-/// O21: one call each for a snapshot, for what is around an event, by type too, and for what a run did.
+/// One call each for a snapshot, for what is around an event, by type too, and for what a run did.
 #[tokio::test]
-async fn o21_snapshot_around_and_trace_are_one_call_each() {
+async fn snapshot_around_and_trace_are_one_call_each() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = priced(&storage, true);
@@ -335,9 +335,9 @@ async fn o21_snapshot_around_and_trace_are_one_call_each() {
     }
 }
 
-/// N15, N10: a session leads to its runs, and each run to what it made; nothing of another session is among it.
+/// A session leads to its runs, and each run to what it made; nothing of another session is among it.
 #[tokio::test]
-async fn n15_f22_a_session_leads_to_its_runs_and_what_they_made() {
+async fn a_session_leads_to_its_runs_and_what_they_made() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = priced(&storage, false);
@@ -389,9 +389,9 @@ async fn n15_f22_a_session_leads_to_its_runs_and_what_they_made() {
     }
 }
 
-/// O23: what a session is to achieve can be defined, read and followed back, also after clearing and in a fork.
+/// What a session is to achieve can be defined, read and followed back, also after clearing and in a fork.
 #[tokio::test]
-async fn o23_the_outcome_is_defined_read_and_followed_back() {
+async fn the_outcome_is_defined_read_and_followed_back() {
     for site in sites() {
         let storage = site.open().await;
         let chat = chat(&priced(&storage, false)).await;
@@ -417,10 +417,10 @@ async fn o23_the_outcome_is_defined_read_and_followed_back() {
     }
 }
 
-/// N08: who comes back gets in one call what was done, what was made, how it stands and what is waited for, also in
+/// Who comes back gets in one call what was done, what was made, how it stands and what is waited for, also in
 /// another process.
 #[tokio::test]
-async fn n08_returning_to_a_topic_is_one_call() {
+async fn returning_to_a_topic_is_one_call() {
     for site in sites() {
         let storage = site.open().await;
         let before = chat(&priced(&storage, false)).await;
@@ -472,9 +472,9 @@ async fn n08_returning_to_a_topic_is_one_call() {
     }
 }
 
-/// F15: what is open now is one list, with the stage of each session and what it waits for.
+/// What is open now is one list, with the stage of each session and what it waits for.
 #[tokio::test]
-async fn f15_what_is_open_is_shown_with_its_stage() {
+async fn what_is_open_is_shown_with_its_stage() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = priced(&storage, false);
@@ -519,10 +519,10 @@ async fn f15_what_is_open_is_shown_with_its_stage() {
     }
 }
 
-/// N19: a message that is said otherwise is a branch: each knows the message that it follows, and siblings are listed
+/// A message that is said otherwise is a branch: each knows the message that it follows, and siblings are listed
 /// from any of them.
 #[tokio::test]
-async fn n19_branches_know_their_parent_and_their_siblings() {
+async fn branches_know_their_parent_and_their_siblings() {
     for site in sites() {
         let storage = site.open().await;
         let chat = chat(&priced(&storage, false)).await;

@@ -21,7 +21,7 @@ async fn delete(storage: &Storage, effects: &Effects, id: SessionId) -> Session 
     storage.sessions.trigger(effects, id, delete).await.unwrap().session
 }
 
-/// R13, R16, R17: the plain call of the trait, with the plain request, spares what living forks read: forks of deleted
+/// The plain call of the trait, with the plain request, spares what living forks read: forks of deleted
 /// forks too, and no more than that.
 #[tokio::test]
 async fn purge_keeps_what_a_fork_needs() {
@@ -67,7 +67,7 @@ fn words() -> Patch {
         .pin("my password")
 }
 
-/// R13: of a session that was deleted and purged its id, times, state and lineage are left, and no word of anybody's; in
+/// Of a session that was deleted and purged its id, times, state and lineage are left, and no word of anybody's; in
 /// the record, in lists, after the store was opened again and what it derives was made anew.
 #[tokio::test]
 async fn tombstone_keeps_no_word() {

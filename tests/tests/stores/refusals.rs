@@ -34,7 +34,7 @@ fn raw(kind: &str, json: &str) -> NewEvent {
     NewEvent::new(kind.parse().unwrap(), RawJson::parse(json).unwrap())
 }
 
-/// X01: what may be at fault with a commit to a session.
+/// What may be at fault with a commit to a session.
 async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -> Result<()> {
     let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let create =
@@ -116,7 +116,7 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     Ok(())
 }
 
-/// X01: what may be at fault with a workspace or a device.
+/// What may be at fault with a workspace or a device.
 async fn others(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -> Result<()> {
     let new = || Workspace::new(effects.new_workspace_id(), "w", effects.new_session_id(), effects.now());
     let there = storage.workspaces.put(new(), Expect::Absent).await?;
@@ -154,7 +154,7 @@ async fn others(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -
     Ok(())
 }
 
-/// X01: whatever a store in memory refuses, the text names the session, workspace or device, and is a sentence.
+/// Whatever a store in memory refuses, the text names the session, workspace or device, and is a sentence.
 #[tokio::test]
 async fn every_refusal_names_its_object() {
     let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
@@ -170,7 +170,7 @@ async fn every_refusal_names_its_object() {
     assert!(unnamed.is_empty(), "{} texts name no object:\n{}", unnamed.len(), unnamed.join("\n"));
 }
 
-/// X01: a text that is no JSON is refused with the place, in the text of the error itself.
+/// A text that is no JSON is refused with the place, in the text of the error itself.
 #[test]
 fn bad_json_is_refused_with_its_place() {
     let text = "{\n\n  \"secret\": nothing\n}";

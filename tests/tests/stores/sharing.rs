@@ -60,10 +60,10 @@ fn of_objective() -> Shelf {
 
 const LABELS: [(&str, &str); 2] = [("project", "apollo"), ("objective", "landing")];
 
-/// N02, N14: mounts are added and removed during a session's life, each with where it comes from; a change touches what it
+/// Mounts are added and removed during a session's life, each with where it comes from; a change touches what it
 /// names, an expectation that does not hold is refused, and all of it is there after a restart.
 #[tokio::test]
-async fn n02_n14_mounts_come_and_go_each_with_its_origin() {
+async fn mounts_come_and_go_each_with_its_origin() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = session_of(&storage, &effects, &[], Patch::new().mount("kb:one", Read)).await;
@@ -98,10 +98,10 @@ async fn n02_n14_mounts_come_and_go_each_with_its_origin() {
     }
 }
 
-/// N03: what is mounted is inherited + pinned - removed, from the tenant over the project and the objective to the session,
+/// What is mounted is inherited + pinned - removed, from the tenant over the project and the objective to the session,
 /// the nearest wins; the same records give the same set; other projects have no part in it.
 #[tokio::test]
-async fn n03_mounts_are_inherited_pinned_and_removed() {
+async fn mounts_are_inherited_pinned_and_removed() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = session_of(&storage, &effects, &LABELS, Patch::new()).await;
@@ -163,10 +163,10 @@ async fn n03_mounts_are_inherited_pinned_and_removed() {
     }
 }
 
-/// N03: inheritance is live or frozen, by choice: a frozen set stays as it was, also in a fork and after a restart, until
+/// Inheritance is live or frozen, by choice: a frozen set stays as it was, also in a fork and after a restart, until
 /// it is let go; what the session pins and removes works in both.
 #[tokio::test]
-async fn n03_inheritance_is_live_or_frozen_by_choice() {
+async fn inheritance_is_live_or_frozen_by_choice() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = agent(&storage, EchoProvider::new(), Config::default());
@@ -237,10 +237,10 @@ impl Plugin for Careful {
     }
 }
 
-/// N04: a tool is told whether a resource is mounted, for reading or for writing; what is not is denied, and so is
+/// A tool is told whether a resource is mounted, for reading or for writing; what is not is denied, and so is
 /// everything where nobody can tell.
 #[tokio::test]
-async fn n04_tools_are_denied_what_is_not_mounted() {
+async fn tools_are_denied_what_is_not_mounted() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let tool = Arc::new(Careful::default());
@@ -280,10 +280,10 @@ async fn n04_tools_are_denied_what_is_not_mounted() {
     }
 }
 
-/// R22: handles on things outside are opaque names with a note on their life; nothing of them is interpreted, and what
+/// Handles on things outside are opaque names with a note on their life; nothing of them is interpreted, and what
 /// is not named by a change stays.
 #[tokio::test]
-async fn r22_handles_are_opaque_and_kept() {
+async fn handles_are_opaque_and_kept() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -318,10 +318,10 @@ async fn r22_handles_are_opaque_and_kept() {
     }
 }
 
-/// F12: what was live in one process is stale in every other, after a restart too, without anything being written; a fork
+/// What was live in one process is stale in every other, after a restart too, without anything being written; a fork
 /// does not have it at all. What outlives processes is never called live.
 #[tokio::test]
-async fn f12_what_was_live_is_stale_after_a_restart() {
+async fn what_was_live_is_stale_after_a_restart() {
     for site in sites() {
         let storage = site.open().await;
         let first = agent(&storage, EchoProvider::new(), Config::default());
@@ -367,10 +367,10 @@ async fn texts(learnings: &Learnings) -> Vec<String> {
     }
 }
 
-/// O17: what one session of an agent found out, all its sessions see, once, in order and after a restart; it is only ever
+/// What one session of an agent found out, all its sessions see, once, in order and after a restart; it is only ever
 /// added to, and other agents have no part in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o17_learnings_are_shared_per_agent_and_kept_once() {
+async fn learnings_are_shared_per_agent_and_kept_once() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let runtime = agent(&storage, EchoProvider::new(), Config::default());
@@ -444,10 +444,10 @@ async fn o17_learnings_are_shared_per_agent_and_kept_once() {
     }
 }
 
-/// O18: a learning that is promoted appears once in the agent's shared note, with where it comes from, however often and
+/// A learning that is promoted appears once in the agent's shared note, with where it comes from, however often and
 /// by however many it is promoted; the note's earlier versions stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o18_a_promoted_learning_stands_once_in_the_shared_note() {
+async fn a_promoted_learning_stands_once_in_the_shared_note() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = new_session(&storage, &effects).await;
@@ -509,9 +509,9 @@ async fn o18_a_promoted_learning_stands_once_in_the_shared_note() {
     }
 }
 
-/// N03, O17, X05: a shelf is found by what it belongs to, no two share one, and a name that is none is refused.
+/// A shelf is found by what it belongs to, no two share one, and a name that is none is refused.
 #[tokio::test]
-async fn o17_x05_no_two_names_share_a_shelf() {
+async fn no_two_names_share_a_shelf() {
     let workspace = Effects::default().new_workspace_id();
     let mut shelves = vec![Shelf::Tenant];
     for workspace in [WorkspaceId::DEFAULT, workspace] {

@@ -34,10 +34,10 @@ async fn full(storage: &Storage, effects: &Effects, who: &str) -> Session {
     storage.sessions.load(session.id).await.unwrap()
 }
 
-/// F04: a session's state has four named parts, the last any JSON with a version; what is exported is imported into another
+/// A session's state has four named parts, the last any JSON with a version; what is exported is imported into another
 /// session, byte for byte, and is there after a restart.
 #[tokio::test]
-async fn f04_f05_the_state_of_a_session_is_put_into_another() {
+async fn the_state_of_a_session_is_put_into_another() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let (ann, bob) = (full(&storage, &effects, "Ann").await, full(&storage, &effects, "Bob").await);
@@ -79,10 +79,10 @@ async fn f04_f05_the_state_of_a_session_is_put_into_another() {
     }
 }
 
-/// F05: a part that is missing, null or empty is empty after the import, each by itself, and nothing of what was there
+/// A part that is missing, null or empty is empty after the import, each by itself, and nothing of what was there
 /// remains in it.
 #[tokio::test]
-async fn f05_f04_a_part_that_is_missing_or_empty_becomes_its_default() {
+async fn a_part_that_is_missing_or_empty_becomes_its_default() {
     let whole = "\"history\":[{\"role\":\"user\",\"text\":\"hi\"}],\"core_memory\":{\"a\":{\"text\":\"b\",\"limit\":9}},\
                  \"documents\":{\"c\":{\"text\":\"d\"}},\"runtime\":{\"version\":1,\"state\":[1]}";
     let parts: Vec<&str> = whole.split_inclusive("],").flat_map(|part| part.split_inclusive("}},")).collect();
@@ -117,9 +117,9 @@ async fn f05_f04_a_part_that_is_missing_or_empty_becomes_its_default() {
     }
 }
 
-/// F05, X02: an import that is refused changes nothing.
+/// An import that is refused changes nothing.
 #[tokio::test]
-async fn f05_x02_an_import_that_is_refused_changes_nothing() {
+async fn an_import_that_is_refused_changes_nothing() {
     for site in sites() {
         let (storage, effects) = (site.open().await, Effects::default());
         let session = full(&storage, &effects, "Bob").await;
@@ -147,10 +147,10 @@ async fn f05_x02_an_import_that_is_refused_changes_nothing() {
     }
 }
 
-/// F04, F09: newer documents and other kinds are refused by name, what is no state is damage, and no document stands in two
+/// Newer documents and other kinds are refused by name, what is no state is damage, and no document stands in two
 /// parts.
 #[test]
-fn f04_f09_what_is_no_state_is_refused() {
+fn what_is_no_state_is_refused() {
     for (text, kind, says) in [
         ("{\"format\":2,\"kind\":\"state\"}", ErrorKind::Unsupported, "format 2"),
         ("{\"format\":1,\"kind\":\"session\"}", ErrorKind::Unsupported, "session"),
@@ -186,9 +186,9 @@ fn texts() -> impl Strategy<Value = StateText> {
 }
 
 proptest! {
-    /// F04, X05: any state comes back as it was; any text is read or refused.
+    /// Any state comes back as it was; any text is read or refused.
     #[test]
-    fn f04_x05_any_state_comes_back(
+    fn any_state_comes_back(
         said in prop::collection::vec((0..4usize, any::<String>()), 0..5),
         memory in prop::collection::btree_map("m[a-z\u{0}-\u{ff}]*", texts(), 0..4),
         documents in prop::collection::btree_map("d[a-z\u{0}-\u{ff}]*", texts(), 0..4),

@@ -46,19 +46,19 @@ async fn a_late_change(seed: u64, planted: Option<Planted>) -> (WorkspaceId, Wor
     (b.resolve(&device).await.unwrap().unwrap(), one)
 }
 
-/// O02, X02: a change of a binding that was refused never happens, however late its request lands, though the binding is
+/// A change of a binding that was refused never happens, however late its request lands, though the binding is
 /// by then what it was.
 #[tokio::test(start_paused = true)]
-async fn o02_x02_a_refused_change_never_lands() {
+async fn a_refused_change_never_lands() {
     for seed in 0..20 {
         let (now, expected) = a_late_change(seed, None).await;
         assert_eq!(now, expected, "seed {seed}");
     }
 }
 
-/// X04, T18: where equal objects are equal byte for byte, it does.
+/// Where equal objects are equal byte for byte, it does.
 #[tokio::test(start_paused = true)]
-async fn x04_equal_bodies_are_noticed() {
+async fn equal_bodies_are_noticed() {
     let mut landed = 0;
     for seed in 0..20 {
         let (now, expected) = a_late_change(seed, Some(Planted::EqualBodies)).await;
@@ -88,9 +88,9 @@ async fn four_bound(
     (stores.try_into().unwrap(), effects, workspace, devices)
 }
 
-/// A17, X02: a request of `unbind_workspace` that lands minutes late erases no binding that was made meanwhile.
+/// A request of `unbind_workspace` that lands minutes late erases no binding that was made meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a17_x02_a_late_unbinding_erases_no_newer_bind() {
+async fn a_late_unbinding_erases_no_newer_bind() {
     for seed in 0..20 {
         let simulator = Simulator::new(seed);
         let long = Duration::from_secs(60);
@@ -112,10 +112,10 @@ async fn a17_x02_a_late_unbinding_erases_no_newer_bind() {
     }
 }
 
-/// A17, X01: an `unbind_workspace` that fails in the middle says that some may be unbound; none is bound to anything
+/// An `unbind_workspace` that fails in the middle says that some may be unbound; none is bound to anything
 /// else, and the same again unbinds the rest.
 #[tokio::test(start_paused = true)]
-async fn a17_x01_an_unbinding_that_fails_in_the_middle_is_finished_by_the_next() {
+async fn an_unbinding_that_fails_in_the_middle_is_finished_by_the_next() {
     let mut halves = 0;
     for seed in 0..20 {
         let simulator = Simulator::new(seed);

@@ -145,9 +145,9 @@ fn compare(counted: &Counted) {
     }
 }
 
-/// O12, F10: each operation costs as many requests as the table in FORMAT.md says.
+/// Each operation costs as many requests as the table in FORMAT.md says.
 #[tokio::test(start_paused = true)]
-async fn o12_f10_requests_per_operation() {
+async fn requests_per_operation() {
     let mut counted = Counted::default();
     sessions(&mut counted).await;
     events(&mut counted).await;
@@ -322,10 +322,10 @@ async fn workspaces_and_devices(counted: &mut Counted) {
     counted.note("unbind a workspace", &of, counts);
 }
 
-/// A33, F10: opening a session cold and reading its last 50 events costs at most four requests at any length, and a
+/// Opening a session cold and reading its last 50 events costs at most four requests at any length, and a
 /// commit one.
 #[tokio::test(start_paused = true)]
-async fn a33_f10_costs_do_not_grow_with_the_session() {
+async fn costs_do_not_grow_with_the_session() {
     for (length, batch) in [(100, 1), (10_000, 16), (1_000_000, 1000)] {
         let shop = Shop::new();
         let store = shop.open().await;
@@ -350,9 +350,9 @@ async fn a33_f10_costs_do_not_grow_with_the_session() {
     }
 }
 
-/// X04, F10: long events of one commit that lie in an earlier object are read each alone, one request and its own bytes.
+/// Long events of one commit that lie in an earlier object are read each alone, one request and its own bytes.
 #[tokio::test(start_paused = true)]
-async fn x04_f10_a_long_event_is_read_alone() {
+async fn a_long_event_is_read_alone() {
     const LONG: usize = 20_000;
     let shop = Shop::new();
     let store = shop.open().await;

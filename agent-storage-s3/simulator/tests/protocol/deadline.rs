@@ -11,9 +11,9 @@ use s3_simulator::{Fault, Op, Simulator};
 
 use crate::backend::config;
 
-/// X01, O02: a commit whose turn comes when its time is over is not sent, and says that it did not happen.
+/// A commit whose turn comes when its time is over is not sent, and says that it did not happen.
 #[tokio::test(start_paused = true)]
-async fn x01_o02_what_has_no_time_left_is_not_sent() {
+async fn what_has_no_time_left_is_not_sent() {
     for seed in 0..20 {
         let simulator = Simulator::new(seed);
         let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);

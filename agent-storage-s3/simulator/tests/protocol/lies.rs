@@ -138,7 +138,7 @@ impl Body for Endless {
     }
 }
 
-/// A33: whatever a server says that is not so, a call ends in its time, takes no more bytes than an object can have, and
+/// Whatever a server says that is not so, a call ends in its time, takes no more bytes than an object can have, and
 /// gives an error or what is true, never something else.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_lies_gets_no_wrong_answer() {

@@ -7,10 +7,10 @@ use crate::course::{Terms, run};
 /// Each mistake is noticed within so many courses.
 const SEEDS: u64 = 200;
 
-/// X04, T18: each mistake that a commit protocol is known to make is noticed by the same courses that find nothing wrong
+/// Each mistake that a commit protocol is known to make is noticed by the same courses that find nothing wrong
 /// without it.
 #[test]
-fn x04_every_planted_mistake_is_noticed() {
+fn every_planted_mistake_is_noticed() {
     for planted in Planted::ALL.iter().copied().filter(|planted| *planted != Planted::EqualBodies) {
         let terms = Terms { planted: Some(planted) };
         let noticed = (0..SEEDS).find_map(|seed| run(seed, &terms).err().map(|what| (seed, what)));

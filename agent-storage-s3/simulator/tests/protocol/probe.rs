@@ -10,9 +10,9 @@ use s3_simulator::{Fault, FaultPlan, Quirks, Simulator};
 
 use crate::backend::config;
 
-/// A33: what is ignored is named; nothing is left behind but the probe's own.
+/// What is ignored is named; nothing is left behind but the probe's own.
 #[tokio::test(start_paused = true)]
-async fn a33_a_bad_store_is_refused_by_name() {
+async fn a_bad_store_is_refused_by_name() {
     let quirks = |set: &dyn Fn(&mut Quirks)| {
         let mut quirks = Quirks::default();
         set(&mut quirks);
@@ -33,9 +33,9 @@ async fn a33_a_bad_store_is_refused_by_name() {
     }
 }
 
-/// A33: stores that differ in what does not matter are all right: bare ETags, 412 for what is missing, small pages.
+/// Stores that differ in what does not matter are all right: bare ETags, 412 for what is missing, small pages.
 #[tokio::test(start_paused = true)]
-async fn a33_a_store_may_want_bare_etags() {
+async fn a_store_may_want_bare_etags() {
     let quirks = Quirks { wants_bare_etags: true, missing_is_precondition: true, ..Quirks::default() };
     let simulator = Simulator::new(1).with_quirks(quirks);
     let store = config(&simulator, "handle").open().await.unwrap();
@@ -47,9 +47,9 @@ async fn a33_a_store_may_want_bare_etags() {
     assert_eq!(SessionStore::load(&other, made.session.id).await.unwrap(), made.session);
 }
 
-/// A33: no fault makes a good store seem bad, or a bad one good.
+/// No fault makes a good store seem bad, or a bad one good.
 #[test]
-fn a33_faults_do_not_deceive_the_probe() {
+fn faults_do_not_deceive_the_probe() {
     let (mut opened, mut refused) = (0, 0);
     for seed in 0..300 {
         let runtime =
@@ -78,7 +78,7 @@ fn a33_faults_do_not_deceive_the_probe() {
     assert!(opened > 50 && refused > 100, "{opened} opened, {refused} refused");
 }
 
-/// X06: a store that is not to be made is opened where one is, and nothing is written elsewhere.
+/// A store that is not to be made is opened where one is, and nothing is written elsewhere.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_not_there_is_not_made() {
     let simulator = Simulator::new(1);

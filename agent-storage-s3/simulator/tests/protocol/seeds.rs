@@ -66,12 +66,12 @@ fn one(seed: u64) -> Course {
     run(seed, &Terms::default()).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
 }
 
-/// X02, X03, O02, O04, O12, A33, F10: three writers, two readers and a purger on one bucket. Whatever goes wrong, what
+/// Three writers, two readers and a purger on one bucket. Whatever goes wrong, what
 /// was acknowledged is in the log, nothing is there twice, what was refused is not there, a fenced writer writes
 /// nothing, every answer was true at some moment while it was given, all doubt is settled, and a minute after the last
 /// fault every handle has got on.
 #[test]
-fn x03_o02_o04_o12_whatever_goes_wrong_the_log_is_right() {
+fn whatever_goes_wrong_the_log_is_right() {
     if let Ok(seed) = std::env::var(REPLAY) {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
@@ -98,9 +98,9 @@ fn x03_o02_o04_o12_whatever_goes_wrong_the_log_is_right() {
     assert!(sum.unknown as u64 >= sum.courses / 10, "hardly any doubt: {}", sum.unknown);
 }
 
-/// X03, T9: a course is the same again, to the byte.
+/// A course is the same again, to the byte.
 #[test]
-fn x03_the_same_seed_is_the_same_course() {
+fn the_same_seed_is_the_same_course() {
     for seed in 0..20 {
         assert_eq!(one(seed).simulator.trace(), one(seed).simulator.trace(), "seed {seed}");
     }

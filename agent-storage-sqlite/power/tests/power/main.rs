@@ -86,9 +86,9 @@ async fn cut(life: &Life) -> (usize, usize) {
     (disks, lost)
 }
 
-/// O02, X02: with `sync=full` everything acknowledged is there, nothing by half, and the file is sound and goes on.
+/// With `sync=full` everything acknowledged is there, nothing by half, and the file is sound and goes on.
 #[tokio::test]
-async fn o02_x02_with_full_syncs_the_power_may_go_at_any_moment() {
+async fn with_full_syncs_the_power_may_go_at_any_moment() {
     let life = lived(Sync::Full).await;
     let (disks, lost) = cut(&life).await;
     println!("proof: {disks} SQLite files after the loss of power, sync=full");
@@ -96,9 +96,9 @@ async fn o02_x02_with_full_syncs_the_power_may_go_at_any_moment() {
     assert_eq!(lost, 0);
 }
 
-/// O02, X02: with `sync=normal` the last commits may be gone, which is seen here, and nothing is damaged or there by half.
+/// With `sync=normal` the last commits may be gone, which is seen here, and nothing is damaged or there by half.
 #[tokio::test]
-async fn o02_x02_with_normal_syncs_the_power_takes_commits_and_damages_nothing() {
+async fn with_normal_syncs_the_power_takes_commits_and_damages_nothing() {
     let life = lived(Sync::Normal).await;
     let (disks, lost) = cut(&life).await;
     println!("proof: {disks} SQLite files after the loss of power, sync=normal");
@@ -106,9 +106,9 @@ async fn o02_x02_with_normal_syncs_the_power_takes_commits_and_damages_nothing()
     assert!(lost > 100, "only {lost} losses were seen");
 }
 
-/// X02: killed at any moment while the power stays, nothing is lost with either.
+/// Killed at any moment while the power stays, nothing is lost with either.
 #[tokio::test]
-async fn x02_killed_at_any_moment_nothing_is_lost() {
+async fn killed_at_any_moment_nothing_is_lost() {
     for sync in [Sync::Full, Sync::Normal] {
         let life = lived(sync).await;
         for moment in life.trace.moments().into_iter().step_by(3) {

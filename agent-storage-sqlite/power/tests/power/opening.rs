@@ -139,16 +139,16 @@ async fn any_call_fails(before: Before) {
     assert!(calls > 50, "only {calls} calls failed");
 }
 
-/// X06, X02: any call fails, once or from then on, while the tables of a new file are made. The error says why, whoever
+/// Any call fails, once or from then on, while the tables of a new file are made. The error says why, whoever
 /// opens the file next can, and so it is after a kill and the loss of power.
 #[tokio::test]
-async fn x06_x02_any_call_fails_under_a_new_file() {
+async fn any_call_fails_under_a_new_file() {
     any_call_fails(Before::Nothing).await;
 }
 
-/// X06, X02, X08: the same while an opener makes anew what is derived, in a file that has lost it.
+/// The same while an opener makes anew what is derived, in a file that has lost it.
 #[tokio::test]
-async fn x06_x02_x08_any_call_fails_under_an_opener_that_mends() {
+async fn any_call_fails_under_an_opener_that_mends() {
     any_call_fails(Before::Mended).await;
 }
 
@@ -176,10 +176,10 @@ async fn any_call_fails_under_a_log_that_was_left() {
     any_call_fails(Before::Left).await;
 }
 
-/// X06: any call fails, once or from then on, while a copy is made. There is a whole copy or none, nothing is left beside
+/// Any call fails, once or from then on, while a copy is made. There is a whole copy or none, nothing is left beside
 /// it, the file itself is as it was, and it can be copied when calls fail no more.
 #[tokio::test]
-async fn x06_any_call_fails_under_a_copy() {
+async fn any_call_fails_under_a_copy() {
     let (mut tally, mut calls) = (Tally::default(), 0);
     let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
     vfs::note(folder.path(), &disk);

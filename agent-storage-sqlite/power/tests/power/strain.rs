@@ -107,11 +107,11 @@ async fn judge(disk: &Disk, id: SessionId, told: &Told, done: usize, context: &s
     assert_eq!(store.check().await.unwrap(), [], "{context}");
 }
 
-/// X06, X02, O02: any write, truncation or sync of SQLite fails, once or from then on, does half of its work or all of it,
+/// Any write, truncation or sync of SQLite fails, once or from then on, does half of its work or all of it,
 /// and a sync loses what it was to sync. Errors tell the truth, the store goes on, and a kill or the loss of power at any
 /// time takes nothing that was acknowledged. Every third call, or every one where more subsets are asked for.
 #[tokio::test]
-async fn x06_x02_o02_any_call_fails_under_sqlite() {
+async fn any_call_fails_under_sqlite() {
     let (mut tally, mut disks) = (Tally::default(), 0);
     let step = if most() > 4 { 1 } else { 3 };
     for (fault, persistent) in [

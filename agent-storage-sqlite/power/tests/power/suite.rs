@@ -66,7 +66,7 @@ fn run(sync: Sync, needs: &[Needs]) -> Vec<std::result::Result<(), String>> {
     clauses.map(|clause| check(Sqlite(sync), &clause, Settings::new(10, 7))).collect()
 }
 
-/// O02, X02, X06: the store passes what the public suite asks of one whose power goes and whose calls fail.
+/// The store passes what the public suite asks of one whose power goes and whose calls fail.
 #[test]
 fn the_suite_cuts_the_power_and_fails_calls() {
     let results = run(Sync::Full, &[Needs::PowerLoss, Needs::Faults]);

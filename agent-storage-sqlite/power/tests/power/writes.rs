@@ -421,9 +421,9 @@ async fn strain(
     Some(worked.cut(&disk, 1600 / most(), &first).await)
 }
 
-/// X02, O02: without a call that fails, everything that is asked for is done, and is there whenever the power goes.
+/// Without a call that fails, everything that is asked for is done, and is there whenever the power goes.
 #[tokio::test]
-async fn x02_o02_every_write_is_there_whenever_the_power_goes() {
+async fn every_write_is_there_whenever_the_power_goes() {
     let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
     vfs::note(folder.path(), &disk);
     let worked = work(&folder.path().join("agent.db"), &disk, |_| None).await;
@@ -433,12 +433,12 @@ async fn x02_o02_every_write_is_there_whenever_the_power_goes() {
     assert!(disks > 50, "only {disks} disks");
 }
 
-/// X06, X02, A02, A16, A28, O02, O12, R13: any read, write, truncation or sync of SQLite fails, once or from then on, while
+/// Any read, write, truncation or sync of SQLite fails, once or from then on, while
 /// workspaces, configuration, bindings, beats, restored commits, records and purges are written. Errors tell the truth,
 /// everything can be asked for again, and a kill or the loss of power takes nothing that was acknowledged. Some calls, or
 /// every one where more subsets are asked for.
 #[tokio::test]
-async fn x06_x02_any_call_fails_under_any_other_write() {
+async fn any_call_fails_under_any_other_write() {
     let (mut tally, mut disks, mut calls) = (Tally::default(), 0, 0);
     let step = if most() > 4 { 1 } else { 5 };
     for (fault, persistent) in [
@@ -459,10 +459,10 @@ async fn x06_x02_any_call_fails_under_any_other_write() {
     assert!(calls > 100, "only {calls} calls failed");
 }
 
-/// X06, X02: any two calls fail, at most 20 calls apart. Of the first every tenth, or all with `AGENT_STORAGE_POWER_PAIRS=1`.
+/// Any two calls fail, at most 20 calls apart. Of the first every tenth, or all with `AGENT_STORAGE_POWER_PAIRS=1`.
 #[tokio::test]
 #[ignore = "takes minutes: .ci/full"]
-async fn x06_x02_any_two_calls_fail_under_any_other_write() {
+async fn any_two_calls_fail_under_any_other_write() {
     const APART: usize = 20;
     let step = std::env::var("AGENT_STORAGE_POWER_PAIRS").map_or(10, |text| text.parse().unwrap());
     let (mut tally, mut disks, mut pairs) = (Tally::default(), 0, 0);

@@ -11,10 +11,10 @@ use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::world::{KINDS, Place};
 
-/// A06, A13, A41: what was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
+/// What was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
 /// it can be replaced and deleted, no name leads out of the area, and it goes with its workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
+async fn areas_of_workspaces_on_every_kind_of_store() {
     for kind in KINDS {
         let (here, there, effects) = (Place::new(kind), Place::new("sqlite"), Effects::default());
         let storage = here.open().await;
@@ -81,9 +81,9 @@ async fn a13_a41_areas_of_workspaces_on_every_kind_of_store() {
     }
 }
 
-/// A13, F09, X01: a blob in a newer form is refused by name; one that is not written as bytes is damaged.
+/// A blob in a newer form is refused by name; one that is not written as bytes is damaged.
 #[tokio::test]
-async fn a13_f09_blobs_of_newer_forms_are_refused() {
+async fn blobs_of_newer_forms_are_refused() {
     let (here, effects) = (Place::new("memory"), Effects::default());
     let storage = here.open().await;
     let manager = WorkspaceManager::new(storage.clone(), effects.clone());

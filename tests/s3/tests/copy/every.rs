@@ -13,10 +13,10 @@ use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
 use crate::cut::{Cut, Cutting};
 use crate::world::{KINDS, Place, fill, is_deleted, look};
 
-/// A41: from memory, files, SQLite and S3 to each of them: all that there is to see is the same, and a second copy
+/// From memory, files, SQLite and S3 to each of them: all that there is to see is the same, and a second copy
 /// writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a41_f01_every_kind_of_store_to_every_other() {
+async fn every_kind_of_store_to_every_other() {
     for from in KINDS {
         let (here, effects) = (Place::new(from), Effects::default());
         let source = here.open().await;
@@ -56,10 +56,10 @@ async fn a41_f01_every_kind_of_store_to_every_other() {
     }
 }
 
-/// F03, F07, A41: a session as one document, through every kind of store in turn and in each opened anew, is the same to
+/// A session as one document, through every kind of store in turn and in each opened anew, is the same to
 /// the byte, and so is each fork and child after its parent.
 #[tokio::test]
-async fn f03_f07_a41_a_document_goes_through_every_kind_of_store() {
+async fn a_document_goes_through_every_kind_of_store() {
     let effects = Effects::default();
     let first = Place::new("memory");
     let mut source = first.open().await;
@@ -90,7 +90,7 @@ async fn f03_f07_a41_a_document_goes_through_every_kind_of_store() {
     }
 }
 
-/// N16, F03, F07, A41: JSON that was written over several lines, in payloads and in a document that somebody laid out,
+/// JSON that was written over several lines, in payloads and in a document that somebody laid out,
 /// arrives whole in every kind of store, also after that was opened again.
 #[tokio::test]
 async fn json_over_several_lines_arrives_whole() {
@@ -128,9 +128,9 @@ async fn json_over_several_lines_arrives_whole() {
     }
 }
 
-/// A41: one workspace alone, with all that belongs to it.
+/// One workspace alone, with all that belongs to it.
 #[tokio::test]
-async fn a41_f08_one_workspace_into_one_file_and_elsewhere() {
+async fn one_workspace_into_one_file_and_elsewhere() {
     let (here, archive, there) = (Place::new("files"), Place::new("sqlite"), Place::new("s3"));
     let (source, effects) = (here.open().await, Effects::default());
     let world = fill(&source, &effects).await;
@@ -147,10 +147,10 @@ async fn a41_f08_one_workspace_into_one_file_and_elsewhere() {
     assert_eq!(look(&there.open().await).await, expected);
 }
 
-/// A41, X02: a copy that fails, or whose process dies before or after any call to the target, is finished by the next,
+/// A copy that fails, or whose process dies before or after any call to the target, is finished by the next,
 /// and nothing that was there is changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a41_x02_a_copy_that_is_cut_at_any_call_is_finished_by_the_next() {
+async fn a_copy_that_is_cut_at_any_call_is_finished_by_the_next() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let world = fill(&source, &effects).await;
     let before = look(&source).await;
@@ -173,10 +173,10 @@ async fn a41_x02_a_copy_that_is_cut_at_any_call_is_finished_by_the_next() {
     }
 }
 
-/// A41, O12: a lease is not carried over: in the target nobody gives a sign of life, and the next run takes over; the
+/// A lease is not carried over: in the target nobody gives a sign of life, and the next run takes over; the
 /// former holder goes on in the source, and there only.
 #[tokio::test]
-async fn a41_o12_a_lease_stays_behind() {
+async fn a_lease_stays_behind() {
     let (here, there) = (Place::new("files"), Place::new("sqlite"));
     let (source, effects) = (here.open().await, Effects::default());
     let world = fill(&source, &effects).await;

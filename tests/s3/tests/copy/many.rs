@@ -128,9 +128,9 @@ async fn drop_at(from: &Storage, to: &Storage, n: u64) {
     }
 }
 
-/// A41, X04: 96 sessions of a mebibyte are copied to SQLite and back by processes that take less than a third of that.
+/// 96 sessions of a mebibyte are copied to SQLite and back by processes that take less than a third of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a41_x04_a_copy_takes_less_memory_than_a_third_of_what_it_copies() {
+async fn a_copy_takes_less_memory_than_a_third_of_what_it_copies() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let path = |name: &str| folder.path().join(name);
     let store = files(&path("first")).await;
@@ -156,11 +156,11 @@ async fn a41_x04_a_copy_takes_less_memory_than_a_third_of_what_it_copies() {
     }
 }
 
-/// A41, X02, X04: files to SQLite, killed four times with -9, to a bucket in memory and back to files, each cut off three
+/// Files to SQLite, killed four times with -9, to a bucket in memory and back to files, each cut off three
 /// times at a random session: the files are identical, to the byte where they are the truth. A process that copies all
 /// at once takes less than 64 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a41_x02_x04_many_sessions_through_all_stores_killed_at_random() {
+async fn many_sessions_through_all_stores_killed_at_random() {
     let (count, mut dice, folder) = (count(), Dice::new(), tempfile::tempdir().unwrap());
     let path = |name: &str| folder.path().join(name);
     let first = files(&path("first")).await;

@@ -19,9 +19,9 @@ use agent_core::{
 
 use crate::world::{Place, fill, look};
 
-/// A41, X01: what the target has otherwise is named and stays; all else is copied.
+/// What the target has otherwise is named and stays; all else is copied.
 #[tokio::test]
-async fn a41_x01_what_the_target_has_otherwise_is_named_and_stays() {
+async fn what_the_target_has_otherwise_is_named_and_stays() {
     let effects = Effects::default();
     let (here, there) = (Place::new("sqlite"), Place::new("files"));
     let (source, target) = (here.open().await, there.open().await);
@@ -73,10 +73,10 @@ async fn a41_x01_what_the_target_has_otherwise_is_named_and_stays() {
     assert_eq!(target.sessions.load(new.id).await.unwrap(), new);
 }
 
-/// A41, X01: a session that is damaged in the source is named, and nothing of it is in the target; its fork, which needs
+/// A session that is damaged in the source is named, and nothing of it is in the target; its fork, which needs
 /// it, is named, too, and all else is copied.
 #[tokio::test]
-async fn a41_x01_damage_in_the_source_is_named_and_the_rest_copied() {
+async fn damage_in_the_source_is_named_and_the_rest_copied() {
     let effects = Effects::default();
     let (here, there) = (Place::new("files"), Place::new("sqlite"));
     let source = here.open().await;
@@ -157,9 +157,9 @@ impl SessionStore for Forgetful {
     }
 }
 
-/// A41: what was written is read back; a target that gives back something else is found out.
+/// What was written is read back; a target that gives back something else is found out.
 #[tokio::test]
-async fn a41_what_was_written_is_read_back_and_compared() {
+async fn what_was_written_is_read_back_and_compared() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
     let session = source.sessions.create(&effects, new).await.unwrap();

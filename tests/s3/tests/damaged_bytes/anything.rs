@@ -66,10 +66,10 @@ pub(crate) fn made_up(effects: &Effects, from: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// X05, X01: whatever stands in any file of a store, also those that people edit and those of locks and leases, all
+/// Whatever stands in any file of a store, also those that people edit and those of locks and leases, all
 /// questions are answered, looking through all of it ends, and nothing panics; on files, with transcripts, and in SQLite.
 #[tokio::test]
-async fn x05_x01_any_file_may_hold_anything() {
+async fn any_file_may_hold_anything() {
     count_panics();
     let (seed, effects) = seeded();
     let told = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse::<usize>().ok());
@@ -119,9 +119,9 @@ async fn x05_x01_any_file_may_hold_anything() {
     }
 }
 
-/// X05: any text is an address or is refused, in words that hold nothing of what may be a secret.
+/// Any text is an address or is refused, in words that hold nothing of what may be a secret.
 #[test]
-fn x05_any_address_is_read_or_refused() {
+fn any_address_is_read_or_refused() {
     count_panics();
     let (seed, effects) = seeded();
     let mut registry = Registry::new();

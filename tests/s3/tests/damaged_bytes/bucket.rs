@@ -141,11 +141,11 @@ fn other(effects: &Effects, own: &[u8], all: &[Vec<u8>], n: usize) -> Vec<u8> {
     }
 }
 
-/// X01, X05: whatever stands in any object of a bucket (any bytes, any JSON, another object's body, a part of its own),
+/// Whatever stands in any object of a bucket (any bytes, any JSON, another object's body, a part of its own),
 /// no answer is wrong: it is as before, or damage is named, by a store that is opened then and by one that has read
 /// before.
 #[tokio::test]
-async fn x05_x01_no_object_of_a_bucket_gives_a_wrong_answer() {
+async fn no_object_of_a_bucket_gives_a_wrong_answer() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
@@ -187,10 +187,10 @@ async fn x05_x01_no_object_of_a_bucket_gives_a_wrong_answer() {
     assert_eq!(PANICS.load(Ordering::SeqCst), 0);
 }
 
-/// N16: what names where an event lies was once written without the checksum of its line. It is still followed: the event is
+/// What names where an event lies was once written without the checksum of its line. It is still followed: the event is
 /// found in the object that it came with.
 #[tokio::test]
-async fn n16_places_without_a_checksum_are_followed() {
+async fn places_without_a_checksum_are_followed() {
     let (_, effects) = seeded();
     let sound = Sound::make(&effects).await;
     let mut changed = 0;
@@ -259,10 +259,10 @@ fn forged(effects: &Effects, own: &[u8], all: &[Vec<u8>]) -> Vec<u8> {
     now.concat()
 }
 
-/// X05: whatever lines with sound checksums stand in any object, they are read or refused, and written on or not; nothing
+/// Whatever lines with sound checksums stand in any object, they are read or refused, and written on or not; nothing
 /// panics, and nothing goes on and on.
 #[tokio::test]
-async fn x05_any_lines_in_any_object_of_a_bucket_are_read_or_refused() {
+async fn any_lines_in_any_object_of_a_bucket_are_read_or_refused() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
