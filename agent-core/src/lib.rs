@@ -20,8 +20,6 @@ pub use base::error::{Error, ErrorKind, Result, WriteOutcome};
 pub use base::id::{
     CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId,
 };
-#[doc(hidden)]
-pub use base::planted::planted;
 pub use base::text::ParseError;
 pub use base::timestamp::Timestamp;
 pub use base::{clock, isolated, json, state};

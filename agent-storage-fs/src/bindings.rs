@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_core::commit::Expect;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
-use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId, planted};
+use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::bindings_toml::Bindings;
@@ -101,10 +101,7 @@ fn mutate_locked<T>(
     let env = &tenant.env;
     let path = tenant.layout.bindings();
     env.sweep(tenant.layout.root());
-    let mut bytes = env.read_file(&path)?;
-    if planted("bindings-not-read-again") {
-        bytes = held(&tenant.bindings).durable.clone();
-    }
+    let bytes = env.read_file(&path)?;
     let mut document = match &bytes {
         Some(bytes) => parse(tenant, &path, bytes).map_err(|error| keep(env, folder, &path, bytes, error))?,
         None => DocumentMut::new(),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::clock::Effects;
-use agent_core::{Error, ErrorKind, OpenState, Result, planted};
+use agent_core::{Error, ErrorKind, OpenState, Result};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
@@ -108,13 +108,11 @@ impl Env {
     }
 
     pub(crate) fn sync_file(&self, file: &dyn IoFile) -> io::Result<()> {
-        let skipped = planted("skip-data-sync") || self.sync != Sync::Full;
-        if skipped { Ok(()) } else { file.sync() }
+        if self.sync == Sync::Full { file.sync() } else { Ok(()) }
     }
 
     pub(crate) fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let skipped = planted("skip-directory-sync") || self.sync != Sync::Full;
-        if skipped { Ok(()) } else { self.io.sync_dir(path) }
+        if self.sync == Sync::Full { self.io.sync_dir(path) } else { Ok(()) }
     }
 
     // --- folders ------------------------------------------------------------------------------------------------
@@ -283,7 +281,6 @@ impl Env {
     /// Writes a new file of a free name beside `path`, synced, and returns the name.
     pub(crate) fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
         let (temp, file) = self.create_temp(path)?;
-        let durable = durable && !planted("publish-unsynced");
         let written = write_full(&*file, bytes, 0)
             .and_then(|()| if durable { self.sync_file(&*file) } else { Ok(()) })
             .map_err(|e| failed("write", path, e));

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use agent_core::event::Event;
-use agent_core::{CommitId, Error, ErrorKind, Result, planted};
+use agent_core::{CommitId, Error, ErrorKind, Result};
 use memchr::{memchr, memrchr};
 use serde::Deserialize;
 
@@ -72,7 +72,7 @@ fn checked(line: &[u8], seed: u32) -> Option<&[u8]> {
     let digits = tail.strip_prefix(CRC_OPEN)?.strip_suffix(CRC_CLOSE)?;
     let lower = digits.iter().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(b));
     let crc = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    let fits = crc == crc32c::crc32c_append(seed, body) || planted("ignore-checksum");
+    let fits = crc == crc32c::crc32c_append(seed, body);
     (lower && fits).then_some(body)
 }
 

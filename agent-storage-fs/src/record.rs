@@ -5,7 +5,7 @@ use std::path::Path;
 
 use agent_core::event::Event;
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, SessionId, planted};
+use agent_core::{Error, ErrorKind, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
@@ -234,9 +234,6 @@ fn read_snapshot(
         return None;
     }
     let SnapshotIn { offset, record } = serde_json::from_str(&json).ok()?;
-    if planted("snapshot-trusted-beyond-its-offset") {
-        return Some((record, offset.min(len)));
-    }
     if record.id != owner.id || offset > len {
         return None;
     }

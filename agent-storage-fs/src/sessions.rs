@@ -10,7 +10,7 @@ use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::Pulse;
-use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, WorkspaceId, planted};
+use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, WorkspaceId};
 
 use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
@@ -93,7 +93,7 @@ pub(crate) fn commit(
             }
             Err(Doubt(error, doubt)) => {
                 if doubt {
-                    slot.poisoned = !planted("no-poison");
+                    slot.poisoned = true;
                     cell.pinned.store(true, Ordering::Relaxed);
                 }
                 if doubt || unlocked.is_err() {

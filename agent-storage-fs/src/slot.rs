@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome, planted};
+use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 
 use crate::cached::Cached;
 use crate::env::{Env, parent};
@@ -136,9 +136,6 @@ impl Open {
     /// Under the lock: brings the record up to date with what other processes wrote. `None` where the files are no
     /// longer the session's.
     pub(crate) fn refresh(&mut self) -> Result<Option<&State>> {
-        if planted("head-not-read-after-the-lock") && self.state.is_some() {
-            return Ok(self.state());
-        }
         let Some(stat) = self.named()? else { return Ok(None) };
         if self.state.as_ref().is_none_or(|state| state.end != stat.len) {
             self.honour_suspicion()?;
@@ -231,9 +228,6 @@ impl Open {
     fn set_aside(&self, bad: Bad, len: u64) -> Result<()> {
         let log_path = self.log_path();
         let kept = self.keep_tail(bad.offset, len)?;
-        if planted("torn-tail-kept") {
-            return Ok(());
-        }
         self.log.truncate(bad.offset).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         self.env.sync_file(&*self.log).map_err(|e| failed("cut the torn end off", &log_path, e))?;
         tracing::warn!(
@@ -300,7 +294,7 @@ impl Open {
     pub(crate) fn settle(&mut self) -> Result<(), Doubt> {
         let path = self.log_path();
         let Some(state) = &mut self.state else { return Ok(()) };
-        if state.synced < state.end && !planted("replay-not-synced") {
+        if state.synced < state.end {
             if let Err(source) = self.env.sync_file(&*self.log) {
                 self.suspect();
                 return Err(Doubt(in_doubt("make durable", &path, source), true));
@@ -325,11 +319,7 @@ impl Open {
             Some(epoch) => Some(lease::take(&self.env, &self.folder, epoch).map_err(|e| Doubt(e, false))?),
             None => None,
         };
-        let mut written =
-            write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
-        if planted("ignore-a-failed-sync") {
-            written = Ok(());
-        }
+        let written = write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
         if let Err(source) = written {
             if let Some(mine) = taken {
                 lease::forget(&self.env, &self.folder, mine.epoch);
@@ -374,9 +364,7 @@ impl Open {
                 // Another has its name, and is not touched; whoever comes next opens that.
                 return self.log.truncate(before).map(|()| None);
             }
-            if !planted("failed-write-left") {
-                log.truncate(before)?;
-            }
+            log.truncate(before)?;
             self.env.sync_file(&*log)?;
             Ok(Some(log))
         });

@@ -6,7 +6,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome, planted};
+use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -209,9 +209,6 @@ impl Writer {
                 for (task, answer) in tasks.into_iter().zip(answers) {
                     self.answer(task, answer);
                 }
-                if let Some(conn) = self.conn.as_ref().filter(|_| planted("acknowledge-before-commit")) {
-                    let _ = execute(conn, "COMMIT", []);
-                }
             }
             Err(failure) if failure.alone && tasks.len() > 1 => {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
@@ -252,7 +249,7 @@ impl Writer {
         };
         let done = self.carry_out(&conn, tasks);
         let is_moved = done.is_err() && self.files.check().is_err();
-        let is_over = planted("acknowledge-before-commit") || roll_back(&conn);
+        let is_over = roll_back(&conn);
         if done.is_err() || !is_over {
             self.known.clear();
             (self.version, self.schema) = (None, None);
@@ -281,13 +278,10 @@ impl Writer {
                 Err(Fault::Sql(error)) => return Err(Failure { error: self.failed(error), alone: true }),
             }
         }
-        if planted("acknowledge-before-commit") {
-            return Ok(answers);
-        }
         if let Err(error) = execute(conn, "COMMIT", []) {
             // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash
             // would find it.
-            let doubtful = (is_io(&error) && !planted("failed-commit-is-certain")) || !roll_back(conn);
+            let doubtful = is_io(&error) || !roll_back(conn);
             let error = self.failed(error);
             let error = if doubtful { error.with_outcome(WriteOutcome::Unknown) } else { error };
             return Err(Failure { error, alone: true });
@@ -301,9 +295,8 @@ impl Writer {
     /// the file is still of this version.
     fn begin(&mut self, conn: &Connection) -> Result<()> {
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
-        let begin = if planted("deferred-transaction") { "BEGIN" } else { "BEGIN IMMEDIATE" };
         loop {
-            match execute(conn, begin, []) {
+            match execute(conn, "BEGIN IMMEDIATE", []) {
                 Ok(_) => break,
                 Err(error) if is_busy(&error) => {
                     if !wait.pause() {
@@ -319,7 +312,7 @@ impl Writer {
             let checked = schema::check_again(conn, &self.config.path, &mut self.schema);
             checked.map_err(|error| self.failed(error))??;
         }
-        let changed = version != self.version && !planted("stale-records");
+        let changed = version != self.version;
         if version.is_none() || changed || self.known.len() > KNOWN {
             self.known.clear();
         }

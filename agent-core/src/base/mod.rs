@@ -5,7 +5,6 @@ pub(crate) mod error;
 pub(crate) mod id;
 pub mod isolated;
 pub mod json;
-pub(crate) mod planted;
 pub mod state;
 pub(crate) mod text;
 pub(crate) mod timestamp;

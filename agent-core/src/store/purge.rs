@@ -2,7 +2,6 @@
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Seq, SessionId};
-use crate::base::planted::planted;
 use crate::base::state::SessionState;
 use crate::model::parts::Origin;
 use crate::session::record::Session;
@@ -108,8 +107,7 @@ impl Purge {
             );
             return Err(Error::new(kind, text));
         }
-        let needed = if planted("purge-ignores-children") { Seq::ZERO } else { need.keep };
-        let keep = self.keep.max(needed);
+        let keep = self.keep.max(need.keep);
         Ok(self.keep(keep))
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Effects;
 use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
 use crate::base::isolated::isolated;
-use crate::base::planted::planted;
 use crate::commit::{Commit, Committed, Expect};
 use crate::store::history::{PAGE, PAGE_BYTES};
 use crate::store::read::ReadEvents;
@@ -38,9 +36,6 @@ pub(crate) async fn settle<S: SessionStore + ?Sized>(
             error = error.with_outcome(WriteOutcome::Unknown);
         }
         if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
-            if planted("new-commit-id-on-retry") {
-                commit.id = Effects::default().new_commit_id();
-            }
             tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
             continue;
         }

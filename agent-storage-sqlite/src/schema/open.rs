@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result, planted};
+use agent_core::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
@@ -127,7 +127,6 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connectio
         return Ok(Err(error));
     }
     let synchronous = match config.sync {
-        Sync::Full if planted("synchronous-normal") => "NORMAL",
         Sync::Full => "FULL",
         Sync::Normal => "NORMAL",
         Sync::Off => "OFF",

@@ -1,22 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Expect};
-use agent_core::event::Event;
-use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
-use agent_core::state::SessionState;
-use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
-    ReadEvents, Scope, SessionQuery, WorkspaceQuery, decide_bind,
-};
-use agent_core::{
-    BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId, SessionStore,
-    TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
-};
+use agent_core::store::*;
+use agent_core::*;
+use agent_core::{event::Event, model::Workspace, state::SessionState};
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
 /// A table of texts by tenant and name.
@@ -105,8 +96,7 @@ struct Transaction {
 impl Transaction {
     fn get(&self, table: Texts, name: &str) -> Result<Option<String>> {
         let table = self.raw.open_table(table).map_err(failed)?;
-        let text = table.get((&*self.tenant, name)).map_err(failed)?;
-        Ok(text.map(|text| text.value().to_owned()))
+        Ok(table.get((&*self.tenant, name)).map_err(failed)?.map(|text| text.value().to_owned()))
     }
 
     fn set(&self, table: Texts, name: &str, text: &str) -> Result<()> {
@@ -126,10 +116,10 @@ impl Transaction {
         // No tenant's name lies between this one's and it with a NUL behind.
         let end = format!("{}\0", self.tenant);
         let rows = table.range((&*self.tenant, "")..(&*end, "")).map_err(failed)?;
-        let entry = |row: (redb::AccessGuard<'_, (&str, &str)>, redb::AccessGuard<'_, &str>)| {
-            (row.0.value().1.to_owned(), row.1.value().to_owned())
-        };
-        rows.map(|row| row.map(entry).map_err(failed)).collect()
+        rows.map(|row| {
+            row.map(|(key, text)| (key.value().1.to_owned(), text.value().to_owned())).map_err(failed)
+        })
+        .collect()
     }
 
     fn session(&self, id: SessionId) -> Result<Option<Session>> {
@@ -182,7 +172,7 @@ impl SessionStore for ToyStore {
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let work = move |transaction: &Transaction| {
             transaction.existing_session(id)?;
-            let Range { start, end } = read.after.next().get()..read.before.map_or(u64::MAX, Seq::get);
+            let (start, end) = (read.after.next().get(), read.before.map_or(u64::MAX, Seq::get));
             if start >= end {
                 return Ok(EventPage::default());
             }
@@ -220,8 +210,7 @@ impl SessionStore for ToyStore {
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let work = move |transaction: &Transaction| {
-            let lease = transaction.existing_session(id)?.lease;
-            if lease.is_some_and(|lease| lease.epoch == epoch) {
+            if transaction.existing_session(id)?.lease.is_some_and(|lease| lease.epoch == epoch) {
                 let beats = transaction.get(BEATS, &id.to_string())?.map_or(0, |beats| beats.len());
                 transaction.set(BEATS, &id.to_string(), &".".repeat((beats + 1) % 1000))?;
             }
