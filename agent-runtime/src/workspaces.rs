@@ -318,7 +318,7 @@ impl WorkspaceManager {
             let session = match self.session_or_new(NewSession::new(main, id)).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     return Err(Error::corrupt(format!(
-                        "the main session {main} of workspace {id} is damaged; run `session salvage {main} --main` (`WorkspaceManager::salvage_main`), or make another session the main one"
+                        "the main session {main} of workspace {id} is damaged; run `session salvage {main} --main` (`agent_admin::salvage`, then `set_main_session`), or make another session the main one"
                     ))
                     .with_source(error));
                 }
