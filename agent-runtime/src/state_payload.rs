@@ -35,7 +35,7 @@ use crate::holdings::{Document, Documents};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
-use agent_core::json::{JsonFault, RawJson, check_document};
+use agent_core::json::{JsonFault, RawJson, check_document, to_text};
 use agent_core::model::Actor;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
@@ -236,8 +236,7 @@ impl StatePayload {
             documents: &self.documents,
             runtime: self.runtime.as_ref(),
         };
-        // Texts, numbers and JSON that was parsed: nothing of it can fail.
-        serde_json::to_string(&written).unwrap_or_default()
+        to_text(&written)
     }
 
     /// Reads a document.

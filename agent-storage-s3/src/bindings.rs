@@ -1,6 +1,7 @@
 //! Bindings: one object for each device that was ever bound, under the hash of its id.
 
 use agent_core::commit::Expect;
+use agent_core::json::to_text;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
 use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
@@ -23,7 +24,7 @@ impl Content for Stored {
 
     fn write(&self, out: &mut Vec<u8>) {
         // Text always has a JSON form.
-        push(out, Tag::Record, &serde_json::to_string(self).unwrap_or_default());
+        push(out, Tag::Record, &to_text(self));
     }
 
     fn read(lines: &[Line]) -> Result<Self, &'static str> {

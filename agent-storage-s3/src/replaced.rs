@@ -3,6 +3,7 @@
 //! Each says in its header who wrote it and who did before, so that a write of unknown outcome is recognised, and no two
 //! writes make equal bytes (a tag is a hash of the bytes).
 
+use agent_core::json::to_text;
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -154,7 +155,7 @@ fn encode<C: Content>(mut header: Header, write: &str, content: &C) -> Bytes {
     content.write(&mut rest);
     header.lines = rest.iter().filter(|byte| **byte == b'\n').count();
     // Text and numbers always have a JSON form; an empty line would be found as damage.
-    push(&mut out, Tag::Head, &serde_json::to_string(&header).unwrap_or_default());
+    push(&mut out, Tag::Head, &to_text(&header));
     out.extend(rest);
     out.into()
 }

@@ -1,6 +1,7 @@
 //! The object in a slot: one commit, the record after it, and the events of its window.
 
 use agent_core::event::Event;
+use agent_core::json::to_text;
 use agent_core::session::Session;
 use agent_core::{CommitId, Error, ErrorKind, Result, Seq, SessionId};
 use bytes::Bytes;
@@ -112,7 +113,7 @@ pub(crate) enum Found {
 
 fn json<T: Serialize>(value: &T) -> String {
     // Numbers, text and ids always have a JSON form; an empty line would be found as damage.
-    serde_json::to_string(value).unwrap_or_default()
+    to_text(value)
 }
 
 impl Entry {

@@ -1,6 +1,7 @@
 //! Workspaces: record and configuration in one object, so that they exist together or not at all.
 
 use agent_core::commit::Expect;
+use agent_core::json::to_text;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
@@ -23,7 +24,7 @@ impl Content for Stored {
         push(out, Tag::Record, &record.to_json());
         if let Some(config) = config {
             // Text always has a JSON form.
-            push(out, Tag::Config, &serde_json::to_string(config).unwrap_or_default());
+            push(out, Tag::Config, &to_text(config));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use agent_core::event::Event;
+use agent_core::json::to_text;
 use agent_core::session::Session;
 use agent_core::store::{Damaged, EventPage, Pulse, ReadEvents};
 use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId};
@@ -138,7 +139,7 @@ pub(crate) fn read(
         int(limit as u64).saturating_add(1).into(),
     ];
     if !read.kinds.is_empty() {
-        values.push(serde_json::to_string(&read.kinds).unwrap_or_default().into());
+        values.push(to_text(&read.kinds).into());
     }
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params_from_iter(values))?;

@@ -2,6 +2,7 @@
 
 use agent_core::Timestamp;
 use agent_core::event::Event;
+use agent_core::json::to_text;
 use agent_core::session::{Session, SessionSummary};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params, params_from_iter};
@@ -41,7 +42,7 @@ struct Changing {
 impl Changing {
     fn of(tenant: &str, session: &Session) -> Self {
         let (id, record) = (session.id.to_string(), session.to_json());
-        let summary = serde_json::to_string(&SessionSummary::from(session)).unwrap_or_default();
+        let summary = to_text(&SessionSummary::from(session));
         Self {
             epoch: session.lease.as_ref().map(|lease| int(lease.epoch.get())),
             due_at: session.due_at().map(Timestamp::as_micros),

@@ -117,7 +117,7 @@ impl Out {
 
 /// The JSON of what is said here or was stored, which has one.
 pub(crate) fn raw(value: &impl Serialize) -> RawJson {
-    RawJson::of(value).unwrap_or_else(|_| RawJson::empty_object())
+    RawJson::sure(value)
 }
 
 /// A page of a list as JSON. What its items hold is passed on as it is stored: not every reader takes it.

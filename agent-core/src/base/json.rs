@@ -56,9 +56,29 @@ impl RawJson {
         })
     }
 
+    /// The JSON of a value that cannot fail to have one, as [`to_text`] has it.
+    ///
+    /// # Panics
+    ///
+    /// If the value has a map with keys that are no text.
+    #[expect(clippy::expect_used, reason = "whoever calls this knows the type")]
+    pub fn sure(value: &impl Serialize) -> Self {
+        Self::of(value).expect("text, numbers and maps with text keys have a JSON form")
+    }
+
+    /// JSON that stands in the program.
+    ///
+    /// # Panics
+    ///
+    /// If it is no JSON.
+    #[expect(clippy::expect_used, reason = "it stands in the program, and a test that calls it has seen it")]
+    pub fn constant(text: &'static str) -> Self {
+        Self::parse(text).expect("JSON that stands in the program")
+    }
+
     /// An empty object, `{}`.
     pub fn empty_object() -> Self {
-        Self(RawValue::from_string("{}".to_owned()).unwrap_or_default())
+        Self::constant("{}")
     }
 
     /// The text.
@@ -138,6 +158,19 @@ impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.get())
     }
+}
+
+/// The JSON text of a value that cannot fail to have one: of text, numbers, JSON that was read, and maps with text keys.
+///
+/// # Panics
+///
+/// If the value has a map with keys that are no text.
+#[expect(
+    clippy::expect_used,
+    reason = "whoever calls this knows the type; an empty text would be stored in its place"
+)]
+pub fn to_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("text, numbers and maps with text keys have a JSON form")
 }
 
 /// What is wrong with a JSON text, and where, without a word of it: serde's own error quotes what it found, and

@@ -165,6 +165,7 @@ impl Body {
     }
 
     /// The payload as JSON.
+    #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "it cannot fail")]
     pub fn to_json(&self) -> RawJson {
         let json = match self {
             Self::UserMessage(body) | Self::UserDefineOutcome(body) => RawJson::of(body),
@@ -195,8 +196,7 @@ impl Body {
             Self::SessionReported(body) => RawJson::of(body),
             Self::Other(_, data) => Ok(data.clone()),
         };
-        // Every type above is text, numbers and maps with text keys, which always have a JSON form.
-        json.unwrap_or_else(|_| RawJson::empty_object())
+        json.expect("every type above is text, numbers and maps with text keys")
     }
 
     /// Checks what the types alone do not: lengths of names and notes.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{CommitId, EventId, RunId, Seq};
-use crate::base::json::{JsonFault, RawFields, RawJson};
+use crate::base::json::{JsonFault, RawFields, RawJson, to_text};
 use crate::base::text::Text;
 use crate::base::timestamp::Timestamp;
 use crate::event::body::Body;
@@ -90,8 +90,7 @@ impl Event {
 
     /// The event as one line of JSON, without a line break.
     pub fn to_json(&self) -> String {
-        // Serialization into memory of types that are all text cannot fail; an empty line would be found as damage.
-        serde_json::to_string(self).unwrap_or_default()
+        to_text(self)
     }
 
     /// Reads an event from its JSON form.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Revision, SessionId, WorkspaceId};
-use crate::base::json::{JsonFault, RawFields, RawJson};
+use crate::base::json::{JsonFault, RawFields, RawJson, to_text};
 use crate::base::text::{ParseError, check_text};
 use crate::base::timestamp::Timestamp;
 use crate::commit::Expect;
@@ -170,8 +170,7 @@ impl Workspace {
 
     /// The record as JSON.
     pub fn to_json(&self) -> String {
-        // Text and maps with text keys always have a JSON form.
-        serde_json::to_string(self).unwrap_or_default()
+        to_text(self)
     }
 
     /// Reads a record from its JSON form; fields that this version does not know are kept.

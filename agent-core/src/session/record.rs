@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Revision, Seq, SessionId, WorkspaceId};
-use crate::base::json::{JsonFault, RawFields, is_default, size_bytes};
+use crate::base::json::{JsonFault, RawFields, is_default, size_bytes, to_text};
 use crate::base::state::{Reason, SessionState};
 use crate::base::timestamp::Timestamp;
 use crate::event::header::Event;
@@ -261,8 +261,7 @@ impl Session {
 
     /// The record as JSON.
     pub fn to_json(&self) -> String {
-        // As for events: text, numbers and maps with text keys always have a JSON form.
-        serde_json::to_string(self).unwrap_or_default()
+        to_text(self)
     }
 
     /// Reads a record from its JSON form; fields that this version does not know are kept.

@@ -80,7 +80,7 @@ fn in_words(child: &Session, said: &ChildIdle) -> Message {
         text.push_str("\n\n");
         text.push_str(result);
     }
-    let child = RawJson::of(&said.child).unwrap_or_else(|_| RawJson::empty_object());
+    let child = RawJson::sure(&said.child);
     Message::new(text).with_metadata("child", child)
 }
 

@@ -109,7 +109,7 @@ impl ToolSpec {
 
     /// A tool whose input is any object.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
-        let input = RawJson::parse(r#"{"type":"object"}"#).unwrap_or_else(|_| RawJson::empty_object());
+        let input = RawJson::constant(r#"{"type":"object"}"#);
         Self { name: name.into(), description: description.into(), input, mode: ToolMode::Direct }
     }
 

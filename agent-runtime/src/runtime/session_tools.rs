@@ -148,8 +148,7 @@ impl Plugin for SessionTools {
             ),
         ]
         .map(|(name, description, input)| {
-            let input = RawJson::parse(input).unwrap_or_else(|_| RawJson::empty_object());
-            ToolSpec::new(name, description).with_input(input)
+            ToolSpec::new(name, description).with_input(RawJson::constant(input))
         })
         .into()
     }

@@ -155,5 +155,5 @@ fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
 
 /// A text as JSON.
 pub(crate) fn text_json(text: &str) -> RawJson {
-    RawJson::of(&text).unwrap_or_else(|_| RawJson::empty_object())
+    RawJson::sure(&text)
 }

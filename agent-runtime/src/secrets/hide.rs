@@ -67,6 +67,7 @@ fn shown(name: &SecretName) -> String {
 
 /// The JSON with names in place of values, in its texts, its numbers, and its keys, but for those of the `outer` levels:
 /// these are not what somebody wrote but the form of it. `None` where no value is in it.
+#[expect(clippy::expect_used, reason = "nothing of it may be shown or stored otherwise")]
 pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJson> {
     let source = json.get();
     // An escape may hide any value; without one, each stands there as it is.
@@ -114,8 +115,7 @@ pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJso
         out.push_str(replaced.as_deref().unwrap_or(token));
         at = end;
     }
-    // Tokens in place of tokens are JSON again. If ever they were not, nothing of it may be shown.
-    found.then(|| RawJson::parse(&out).unwrap_or_else(|_| RawJson::empty_object()))
+    found.then(|| RawJson::parse(&out).expect("tokens in place of tokens are JSON again"))
 }
 
 /// A string token without the values in it; `None` where it has none.

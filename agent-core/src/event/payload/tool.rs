@@ -61,7 +61,7 @@ impl ToolResult {
 
     /// What is stored where a run ended before its tool did.
     pub fn interrupted(call: CallId) -> Self {
-        let output = RawJson::of(&"interrupted, outcome unknown").unwrap_or_else(|_| RawJson::empty_object());
+        let output = RawJson::sure(&"interrupted, outcome unknown");
         Self { call, outcome: ToolOutcome::Interrupted, output }
     }
 }
