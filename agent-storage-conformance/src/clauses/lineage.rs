@@ -1,13 +1,10 @@
 //! Forks and children: a history that lies in several sessions reads as one, at any length and depth.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{Body, ChildCreated, Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Origin, Patch};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
@@ -29,15 +26,18 @@ pub(super) fn clauses() -> Vec<Clause> {
         forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
         lineage_is_known_after_the_parent_is_deleted,
         nothing_is_made_from_a_deleted_session,
-        a_child_is_made_before_its_parent_is_deleted_or_not_at_all (Needs::ImmediateLists),
-        a_purge_takes_nothing_from_a_fork_at_the_same_moment (Needs::ImmediateLists),
         a_child_is_linked_when_it_is_made_and_reports,
         sessions_do_not_touch_each_other,
     ]
 }
 
 /// The whole history of a session, by pages of the given size, forward or backward.
-async fn history(storage: &Storage, id: SessionId, page: usize, newest: bool) -> Checked<Vec<Event>> {
+pub(super) async fn history(
+    storage: &Storage,
+    id: SessionId,
+    page: usize,
+    newest: bool,
+) -> Checked<Vec<Event>> {
     let read = if newest { ReadEvents::last(page) } else { ReadEvents::first(page) };
     let (mut pages, mut next) = (Vec::new(), Some(read));
     while let Some(read) = next {
@@ -354,158 +354,6 @@ async fn nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
     });
     let result = storage.sessions.commit(Commit::create(&stage.effects, unknown)).await;
     refused!("a child of a session that never was", result, ErrorKind::NotFound)?;
-    Ok(())
-}
-
-/// What came of one task of a race around a deletion.
-enum Outcome {
-    Made(agent_core::Result<Session>),
-    /// The tombstone, and what had been made from the session until then.
-    Deleted(agent_core::Result<(Session, Vec<SessionSummary>)>),
-}
-
-type Racer = futures::future::BoxFuture<'static, Outcome>;
-
-async fn delete(storage: &Storage, commit: Commit) -> agent_core::Result<(Session, Vec<SessionSummary>)> {
-    let deleted = storage.sessions.commit(commit).await?.session;
-    let made = storage.sessions.list(SessionQuery::new().parent(deleted.id).with_hidden()).await?.items;
-    Ok((deleted, made))
-}
-
-/// Of a deletion and the creation of a child at the same moment either the child was first, and whoever
-/// deleted sees it, or it is refused and nowhere.
-async fn a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
-    stage.in_parts(race_for_children).await
-}
-
-async fn race_for_children(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
-    let handles = stage.handles(3).await?;
-    let workspace = stage.new_workspace(&handles[0]).await?.id;
-    // What one round makes is the parent in another.
-    let mut children = Vec::new();
-    for round in rounds {
-        let parent = match children.pop() {
-            Some(child) => child,
-            None => {
-                let new = NewSession::new(stage.effects.new_session_id(), workspace);
-                stage.create(&handles[0], new).await?
-            }
-        };
-        children.extend(race_for_a_child(&stage, &handles, round, parent).await?);
-    }
-    Ok(())
-}
-
-/// One round; returns the children that were made.
-async fn race_for_a_child(
-    stage: &Stage,
-    handles: &[Storage],
-    round: usize,
-    parent: Session,
-) -> Checked<Vec<Session>> {
-    let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
-    for storage in &handles[..2] {
-        let new = NewSession::child(stage.effects.new_session_id(), &parent);
-        children.push(new.id);
-        let (store, commit) = (storage.sessions.clone(), Commit::create(&stage.effects, new));
-        racers.push(Box::pin(
-            async move { Outcome::Made(store.commit(commit).await.map(|done| done.session)) },
-        ));
-    }
-    let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
-    racers.push(Box::pin(async move { Outcome::Deleted(delete(&storage, end).await) }));
-    let (mut made, mut seen) = (Vec::new(), Vec::new());
-    for outcome in race(racers).await? {
-        match outcome {
-            Outcome::Made(child) => made.push(child),
-            Outcome::Deleted(deleted) => seen = deleted?.1,
-        }
-    }
-    let mut whole = Vec::new();
-    for (id, result) in children.into_iter().zip(made) {
-        match result {
-            Ok(child) => {
-                holds_for(
-                    format_args!("round {round}: whoever deleted the parent sees child {id}"),
-                    &seen,
-                    seen.iter().any(|child| child.id == id),
-                )?;
-                whole.push(child);
-            }
-            Err(error) => {
-                holds_for("a refused child says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
-                let load = handles[round % 3].sessions.load(id).await;
-                refused!("the refused child", load, ErrorKind::NotFound)?;
-            }
-        }
-    }
-    Ok(whole)
-}
-
-/// Of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
-/// each other one was refused.
-async fn a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
-    stage.in_parts(race_purges).await
-}
-
-/// Sessions to be forked and purged. Made many at a time: that is no part of the race.
-async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Session>> {
-    let workspace = stage.new_workspace(storage).await?.id;
-    let mut parents = Vec::new();
-    while parents.len() < count {
-        let some = (parents.len()..count).take(16).map(|_| {
-            let new = NewSession::new(stage.effects.new_session_id(), workspace);
-            let said = (0..4).map(|n| NewEvent::user_message(format!("message {n}")));
-            storage.sessions.commit(Commit::create(&stage.effects, new).events(said))
-        });
-        let made = futures::future::try_join_all(some).await?;
-        parents.extend(made.into_iter().map(|made| made.session));
-    }
-    Ok(parents)
-}
-
-async fn race_purges(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
-    let handles = stage.handles(3).await?;
-    let parents = forked(&stage, &handles[0], rounds.len()).await?;
-    for (round, parent) in rounds.zip(parents) {
-        race_a_purge(&stage, &handles, round, parent).await?;
-    }
-    Ok(())
-}
-
-async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: Session) -> Checked {
-    let before = own_events(&handles[0], parent.id, 100).await?;
-    let mut racers = Vec::<Racer>::new();
-    for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {
-        let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
-        racers.push(Box::pin(
-            async move { Outcome::Made(storage.sessions.fork(&effects, id, Some(at)).await) },
-        ));
-    }
-    let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
-    racers.push(Box::pin(async move {
-        let purge = async {
-            let (deleted, made) = delete(&storage, end).await?;
-            storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await?;
-            Ok((deleted, made))
-        };
-        Outcome::Deleted(purge.await)
-    }));
-    for outcome in race(racers).await? {
-        match outcome {
-            Outcome::Made(Ok(fork)) => {
-                let base = fork.lineage.base().get() as usize;
-                let all = history(&handles[round % 3], fork.id, 3, false).await?;
-                same("what it forked", &all[..base.min(all.len())], &before[..base])?;
-            }
-            Outcome::Made(Err(error)) => {
-                holds_for("a refused fork says Deleted", &error, *error.kind() == ErrorKind::Deleted)?;
-            }
-            Outcome::Deleted(deleted) => drop(deleted?),
-        }
-    }
     Ok(())
 }
 

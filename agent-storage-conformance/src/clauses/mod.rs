@@ -1,6 +1,7 @@
 //! The clauses, in rooms by contract. Each is an `async fn` whose name says what it proves.
 
 mod atomic;
+mod attributes;
 mod bindings;
 mod bounded;
 mod content;
@@ -8,6 +9,7 @@ mod due;
 mod durable;
 mod fenced;
 mod lineage;
+mod lineage_races;
 mod lines;
 mod lists;
 mod machine;
@@ -41,10 +43,12 @@ pub(crate) fn all() -> Vec<Clause> {
         bounded::clauses(),
         machine::clauses(),
         content::clauses(),
+        attributes::clauses(),
         lines::clauses(),
         lists::clauses(),
         due::clauses(),
         lineage::clauses(),
+        lineage_races::clauses(),
         purging::clauses(),
         sequences::clauses(),
         tenants::clauses(),

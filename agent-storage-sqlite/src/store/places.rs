@@ -1,0 +1,139 @@
+//! Workspaces and the devices that are bound to them.
+
+use agent_core::commit::Expect;
+use agent_core::model::Workspace;
+use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery};
+use agent_core::{
+    BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+};
+use tracing::field::Empty;
+use tracing::info_span;
+
+use super::{SqliteStore, count, observed};
+use crate::error::gone;
+use crate::request::{Answer, Request};
+use crate::{bindings, workspaces};
+
+#[async_trait]
+impl WorkspaceStore for SqliteStore {
+    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        let work = async {
+            let tenant = self.tenant.clone();
+            self.read_rows("read a workspace", move |conn| workspaces::load(conn, &tenant, id)).await
+        };
+        observed(span, work).await
+    }
+
+    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+        let span =
+            info_span!("store.put_workspace", store = "sqlite", workspace = %workspace.id, outcome = Empty);
+        let work = async {
+            match self.ask(Request::Put(Box::new(workspace), expect)).await? {
+                Answer::Workspace(workspace) => Ok(*workspace),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+        let span = info_span!("store.touch", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Touch(id, at)).await.map(drop) }).await
+    }
+
+    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
+        let span = info_span!("store.list_workspaces", store = "sqlite", outcome = Empty);
+        let work = async {
+            let tenant = self.tenant.clone();
+            self.read_rows("list workspaces", move |conn| workspaces::list(conn, &tenant, &query)).await
+        };
+        observed(span, work).await
+    }
+
+    async fn delete(&self, id: WorkspaceId) -> Result<()> {
+        let span = info_span!("store.delete_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Delete(id)).await.map(drop) }).await
+    }
+
+    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
+        let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
+        let work = async {
+            let tenant = self.tenant.clone();
+            self.read_rows("read a configuration", move |conn| workspaces::load_config(conn, &tenant, id))
+                .await
+        };
+        observed(span, work).await
+    }
+
+    async fn save_config(
+        &self,
+        id: WorkspaceId,
+        text: Option<String>,
+        expect: Expect<ContentHash>,
+    ) -> Result<()> {
+        let span = info_span!("store.save_config", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::SaveConfig(id, text, expect)).await.map(drop) }).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
+
+#[async_trait]
+impl BindingStore for SqliteStore {
+    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+        let span = info_span!("store.resolve", store = "sqlite", outcome = Empty);
+        let work = async {
+            let (tenant, device) = (self.tenant.clone(), device.clone());
+            self.read_rows("read a binding", move |conn| bindings::resolve(conn, &tenant, &device)).await
+        };
+        observed(span, work).await
+    }
+
+    async fn bind(
+        &self,
+        device: &DeviceId,
+        to: WorkspaceId,
+        expect: Expect<WorkspaceId>,
+    ) -> Result<WorkspaceId> {
+        let span = info_span!("store.bind", store = "sqlite", workspace = %to, outcome = Empty);
+        let work = async {
+            match self.ask(Request::Bind(device.clone(), to, expect)).await? {
+                Answer::Bound(workspace) => Ok(workspace),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+        let span = info_span!("store.unbind", store = "sqlite", outcome = Empty);
+        let work = async {
+            match self.ask(Request::Unbind(device.clone())).await? {
+                Answer::Was(bound) => Ok(bound),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+        let span = info_span!("store.unbind_workspace", store = "sqlite", workspace = %id, outcome = Empty);
+        observed(span, async { count(&self.ask(Request::UnbindWorkspace(id)).await?) }).await
+    }
+
+    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+        let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
+        let work = async {
+            let tenant = self.tenant.clone();
+            self.read_rows("list bindings", move |conn| bindings::list(conn, &tenant, &query)).await
+        };
+        observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
