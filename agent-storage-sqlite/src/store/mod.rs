@@ -37,7 +37,7 @@ const AT_ONCE_BYTES: usize = 256 << 10;
 ///
 /// Writes go through one thread, which finishes what it was given also where the caller is dropped. [`close`](Self::close)
 /// ends it; a lease that it took counts then as that of a dead holder. If it was not called, dropping the last clone does
-/// the same, and blocks the thread that drops for as long as that takes. Needs no particular runtime, but for [`changed`](SessionStore::changed), which needs tokio's time.
+/// the same, and blocks the thread that drops for as long as that takes. Needs no particular runtime, but for [`changed`](agent_core::SessionStore::changed), which needs tokio's time.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -128,11 +128,11 @@ impl SqliteStore {
     }
 
     /// Makes all session records, lists and labels of all tenants anew from the logs, and returns of how many sessions. A
-    /// record whose log is damaged is left as it is, and named. [`SessionStore::rebuild`] does it for one tenant.
+    /// record whose log is damaged is left as it is, and named. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) does it for one tenant.
     ///
     /// # Errors
     ///
-    /// As for [`SessionStore`].
+    /// As for [`SessionStore`](agent_core::SessionStore).
     pub async fn rebuild(&self) -> Result<Rebuilt> {
         self.rebuilt(true).await
     }

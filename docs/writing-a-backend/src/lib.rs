@@ -4,12 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Expect};
-use agent_core::event::Event;
-use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
-use agent_core::state::SessionState;
 use agent_core::store::*;
 use agent_core::*;
+use agent_core::{event::Event, model::Workspace, state::SessionState};
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
 /// A table of texts by tenant and name.
