@@ -452,14 +452,7 @@ impl Bucket {
         });
         done.await.map(drop)
     }
-}
 
-/// What the client would say, if it were it that watches the time.
-fn no_answer() -> object_store::Error {
-    object_store::Error::Generic { store: "S3", source: "no answer in time".into() }
-}
-
-impl Bucket {
     /// For the probe: puts an object where the one with this tag is there; whether it did. Says nothing of why not, so
     /// that a tag which the server does not recognise is no reason to try again.
     pub(crate) async fn update(&self, key: &str, body: &Bytes, tag: &str, until: Instant) -> Result<bool> {
@@ -481,4 +474,9 @@ impl Bucket {
             n += 1;
         }
     }
+}
+
+/// What the client would say, if it were it that watches the time.
+fn no_answer() -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: "no answer in time".into() }
 }

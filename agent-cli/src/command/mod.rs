@@ -126,6 +126,11 @@ impl Command {
             _ => None,
         }
     }
+
+    /// Whether it says something without a store, too.
+    fn is_of_the_host(&self) -> bool {
+        matches!(self, Self::Config(config::Command::Show { workspace: None, .. }))
+    }
 }
 
 /// Opens the store, does what was asked, and closes the store.
@@ -181,13 +186,6 @@ async fn on_each(
         }
     }
     failed.map_or(Ok(()), Err)
-}
-
-impl Command {
-    /// Whether it says something without a store, too.
-    fn is_of_the_host(&self) -> bool {
-        matches!(self, Self::Config(config::Command::Show { workspace: None, .. }))
-    }
 }
 
 async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {

@@ -175,9 +175,7 @@ impl Command {
             }
         }
     }
-}
 
-impl Command {
     pub(super) fn makes_store(&self) -> bool {
         matches!(self, Self::Import { .. })
     }

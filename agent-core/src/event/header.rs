@@ -111,6 +111,15 @@ impl Event {
             + self.transition.as_ref().map_or(0, |raw| raw.get().len())
             + self.extra.size_bytes()
     }
+
+    /// The payload as a type of the caller's; for payloads of hosts' own types.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is not of that shape.
+    pub fn data_as<T: DeserializeOwned>(&self) -> Result<T> {
+        self.data.to()
+    }
 }
 
 impl Serialize for Event {
@@ -301,17 +310,5 @@ impl NewEvent {
     pub fn with_extra(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.extra.insert(name, value);
         self
-    }
-}
-
-/// Reads a type from an event's payload; for payloads of hosts' own types.
-impl Event {
-    /// The payload as a type of the caller's.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` where it is not of that shape.
-    pub fn data_as<T: DeserializeOwned>(&self) -> Result<T> {
-        self.data.to()
     }
 }

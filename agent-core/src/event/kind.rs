@@ -93,9 +93,7 @@ impl EventType {
     pub fn is_of(&self, family: &str) -> bool {
         self.0.split_once('.').is_some_and(|(first, _)| first == family)
     }
-}
 
-impl EventType {
     /// Who usually writes events of this type.
     pub(crate) fn usual_actor(&self) -> Actor {
         if self.is_of("user") {

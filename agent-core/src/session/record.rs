@@ -320,45 +320,7 @@ impl Session {
             extra: f,
         })
     }
-}
 
-impl Serialize for Session {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        macro_rules! always {
-            ($($name:ident)*) => { $(map.serialize_entry(stringify!($name), &self.$name)?;)* };
-        }
-        macro_rules! unless_default {
-            ($($name:ident)*) => { $(if !is_default(&self.$name) {
-                map.serialize_entry(stringify!($name), &self.$name)?;
-            })* };
-        }
-        always!(id workspace head status);
-        unless_default!(before origin depth lineage);
-        always!(creator);
-        unless_default!(attributes documents);
-        always!(created_at);
-        unless_default!(started_at);
-        always!(updated_at last_active_at);
-        unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
-        unless_default!(system_prompt outcome usage summary context_from open_calls open_spans action wakes attempts);
-        unless_default!(ready_at failure reported recent newer);
-        for (name, value) in self.extra.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Session {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Each field's value is compacted by itself.
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Self::from_json(raw.get()).map_err(serde::de::Error::custom)
-    }
-}
-
-impl Session {
     /// What the record knows of the document `name`.
     pub fn document(&self, name: &str) -> Option<&DocumentHead> {
         self.documents.iter().find(|head| head.name == name)
@@ -416,9 +378,7 @@ impl Session {
         }
         Ok(())
     }
-}
 
-impl Session {
     /// Checks that a run's usage leaves the sums bounded.
     ///
     /// # Errors
@@ -434,5 +394,41 @@ impl Session {
             "session {} has costs in {CURRENCIES_MAX} currencies; no more are kept",
             self.id
         )))
+    }
+}
+
+impl Serialize for Session {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        macro_rules! always {
+            ($($name:ident)*) => { $(map.serialize_entry(stringify!($name), &self.$name)?;)* };
+        }
+        macro_rules! unless_default {
+            ($($name:ident)*) => { $(if !is_default(&self.$name) {
+                map.serialize_entry(stringify!($name), &self.$name)?;
+            })* };
+        }
+        always!(id workspace head status);
+        unless_default!(before origin depth lineage);
+        always!(creator);
+        unless_default!(attributes documents);
+        always!(created_at);
+        unless_default!(started_at);
+        always!(updated_at last_active_at);
+        unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
+        unless_default!(system_prompt outcome usage summary context_from open_calls open_spans action wakes attempts);
+        unless_default!(ready_at failure reported recent newer);
+        for (name, value) in self.extra.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Session {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Each field's value is compacted by itself.
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Self::from_json(raw.get()).map_err(serde::de::Error::custom)
     }
 }

@@ -90,6 +90,12 @@ impl ReadEvents {
             && self.wants_before(event)
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
     }
+
+    /// This read, continued behind the event `seq` in its direction.
+    #[must_use]
+    pub fn continued(self, seq: Seq) -> Self {
+        if self.newest { self.before(seq) } else { self.after(seq) }
+    }
 }
 
 /// One page of events, in ascending order.
@@ -155,13 +161,5 @@ impl EventPage {
     pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
         self.next = next;
         self
-    }
-}
-
-impl ReadEvents {
-    /// This read, continued behind the event `seq` in its direction.
-    #[must_use]
-    pub fn continued(self, seq: Seq) -> Self {
-        if self.newest { self.before(seq) } else { self.after(seq) }
     }
 }

@@ -89,6 +89,50 @@ impl SessionTools {
         self.max_depth = depth;
         self
     }
+
+    async fn schedule_wake(&self, call: &Call, asked: ScheduleWake) -> Result<RawJson> {
+        let after = |time: Duration| {
+            call.effects.now().plus_micros(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+        };
+        let at = match (asked.at, asked.in_seconds) {
+            (Some(at), None) => at,
+            (None, Some(seconds)) => after(Duration::from_secs(seconds.into())),
+            _ => return Err(Error::invalid("give at or in_seconds, one of them")),
+        };
+        let key = asked.key.unwrap_or_else(|| call.id.to_string());
+        let mut wake = Wake::new(key, at.max(after(self.shortest_pause)))
+            .with_note(asked.note)
+            .with_priority(asked.priority);
+        let said = NewEvent::wake_scheduled(wake.clone());
+        let done = call.sessions.settle(call.commit(Self::SCHEDULE_WAKE).event(said)).await?;
+        // Made again, it says what it did the first time.
+        let first = done.session.wakes.into_iter().find(|it| it.key == wake.key && it.seq == done.first);
+        wake = first.unwrap_or(wake);
+        RawJson::of(&serde_json::json!({ "key": wake.key, "at": wake.at }))
+    }
+
+    async fn start_child(&self, call: &Call, asked: StartChild) -> Result<RawJson> {
+        let parent = &call.session;
+        if parent.depth >= self.max_depth {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!("sessions start others at most {} deep, and this is as deep", self.max_depth),
+            ));
+        }
+        let id = SessionId::from_uuid(call.derived("child"));
+        let title = asked.title.map(Title::generated);
+        let mut patch = Patch::new();
+        patch.title = title.map(Some);
+        if asked.task.trim().is_empty() {
+            return Err(Error::invalid("the task is empty or white space only; say what is to be done"));
+        }
+        let task = NewEvent::user_message(asked.task).with_actor(Actor::AGENT);
+        let create = Commit::create(&call.effects, NewSession::child(id, parent).with(&patch))
+            .actor(Actor::AGENT)
+            .event(task);
+        let (child, _) = start(&*call.sessions, create, call.commit(Self::START_CHILD)).await?;
+        RawJson::of(&serde_json::json!({ "session": child.id }))
+    }
 }
 
 const SCHEDULE_WAKE_INPUT: &str = r#"{"type":"object","properties":{
@@ -161,52 +205,6 @@ impl Plugin for SessionTools {
             Self::START_CHILD => self.start_child(&call, asked(tool, &input)?).await,
             _ => Err(Error::invalid(format!("there is no tool {tool} here"))),
         }
-    }
-}
-
-impl SessionTools {
-    async fn schedule_wake(&self, call: &Call, asked: ScheduleWake) -> Result<RawJson> {
-        let after = |time: Duration| {
-            call.effects.now().plus_micros(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
-        };
-        let at = match (asked.at, asked.in_seconds) {
-            (Some(at), None) => at,
-            (None, Some(seconds)) => after(Duration::from_secs(seconds.into())),
-            _ => return Err(Error::invalid("give at or in_seconds, one of them")),
-        };
-        let key = asked.key.unwrap_or_else(|| call.id.to_string());
-        let mut wake = Wake::new(key, at.max(after(self.shortest_pause)))
-            .with_note(asked.note)
-            .with_priority(asked.priority);
-        let said = NewEvent::wake_scheduled(wake.clone());
-        let done = call.sessions.settle(call.commit(Self::SCHEDULE_WAKE).event(said)).await?;
-        // Made again, it says what it did the first time.
-        let first = done.session.wakes.into_iter().find(|it| it.key == wake.key && it.seq == done.first);
-        wake = first.unwrap_or(wake);
-        RawJson::of(&serde_json::json!({ "key": wake.key, "at": wake.at }))
-    }
-
-    async fn start_child(&self, call: &Call, asked: StartChild) -> Result<RawJson> {
-        let parent = &call.session;
-        if parent.depth >= self.max_depth {
-            return Err(Error::new(
-                ErrorKind::LimitExceeded,
-                format!("sessions start others at most {} deep, and this is as deep", self.max_depth),
-            ));
-        }
-        let id = SessionId::from_uuid(call.derived("child"));
-        let title = asked.title.map(Title::generated);
-        let mut patch = Patch::new();
-        patch.title = title.map(Some);
-        if asked.task.trim().is_empty() {
-            return Err(Error::invalid("the task is empty or white space only; say what is to be done"));
-        }
-        let task = NewEvent::user_message(asked.task).with_actor(Actor::AGENT);
-        let create = Commit::create(&call.effects, NewSession::child(id, parent).with(&patch))
-            .actor(Actor::AGENT)
-            .event(task);
-        let (child, _) = start(&*call.sessions, create, call.commit(Self::START_CHILD)).await?;
-        RawJson::of(&serde_json::json!({ "session": child.id }))
     }
 }
 

@@ -92,9 +92,7 @@ impl Known {
         let document = self.documents.iter().find(|document| document.value == value)?;
         Some((values.byte_offset(), &document.name))
     }
-}
 
-impl Known {
     /// How much of the text is told apart from a value whatever follows it: all but what may be the beginning of a form.
     pub(super) fn told(&self, text: &str) -> usize {
         let until = self.unfinished(text);
