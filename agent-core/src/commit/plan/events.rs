@@ -276,4 +276,53 @@ impl Planner<'_> {
         self.record(self.change(TriggerKind::Clear, status.state, status.reason));
         Ok(())
     }
+
+    /// Starts the visible history anew, with these messages; none of them waits for a run.
+    pub(super) fn replace(&mut self, messages: &[NewEvent]) -> Result<()> {
+        self.clear(&NewEvent::history_cleared())?;
+        for message in messages {
+            let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE, EventType::SYSTEM_MESSAGE];
+            if !said.contains(&message.kind) {
+                return Err(Error::invalid(format!(
+                    "a history is replaced by messages, and {} is none",
+                    message.kind
+                )));
+            }
+            Self::check_payload(message)?;
+            self.push(message.clone())?;
+            self.done_if_input(message);
+        }
+        Ok(())
+    }
+
+    /// Adds what was said elsewhere; none of it waits for a run.
+    pub(super) fn adopt(&mut self, events: &[NewEvent]) -> Result<()> {
+        self.enter(TriggerKind::Clear)?;
+        if self.session.has_open_work() || self.session.action.is_some() {
+            return Err(Error::invalid(format!(
+                "session {} has work that waits; what was said elsewhere is added only while nothing waits",
+                self.session.id
+            )));
+        }
+        for event in events {
+            if event.is_input() {
+                Self::check_payload(event)?;
+                self.push(event.clone())?;
+                self.done_if_input(event);
+            } else {
+                self.event(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of an input that was added last that it waits for no run.
+    fn done_if_input(&mut self, event: &NewEvent) {
+        if event.is_input() {
+            let status = self.session.status;
+            let mut done = self.change(TriggerKind::Clear, status.state, status.reason);
+            self.inputs_done(&mut done, self.session.last_input, 0);
+            self.record(done);
+        }
+    }
 }

@@ -1,68 +1,16 @@
-//! History that was written elsewhere: put in place of what is visible, or restored commit by commit as it was.
+//! History that was written elsewhere, restored commit by commit as it was.
 
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId};
-use crate::base::state::{SessionState, TriggerKind};
-use crate::commit::plan::planner::{Plan, Planner, check_limits};
+use crate::base::state::SessionState;
+use crate::commit::plan::planner::{Plan, check_limits};
 use crate::commit::{Commit, LeaseRequest};
-use crate::event::header::{Event, NewEvent};
-use crate::event::kind::EventType;
+use crate::event::header::Event;
 use crate::model::lineage::Lineage;
 use crate::model::parts::{Counts, Origin};
 use crate::session::record::Session;
-
-impl Planner<'_> {
-    /// Starts the visible history anew, with these messages; none of them waits for a run.
-    pub(super) fn replace(&mut self, messages: &[NewEvent]) -> Result<()> {
-        self.clear(&NewEvent::history_cleared())?;
-        for message in messages {
-            let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE, EventType::SYSTEM_MESSAGE];
-            if !said.contains(&message.kind) {
-                return Err(Error::invalid(format!(
-                    "a history is replaced by messages, and {} is none",
-                    message.kind
-                )));
-            }
-            Self::check_payload(message)?;
-            self.push(message.clone())?;
-            self.done_if_input(message);
-        }
-        Ok(())
-    }
-
-    /// Adds what was said elsewhere; none of it waits for a run.
-    pub(super) fn adopt(&mut self, events: &[NewEvent]) -> Result<()> {
-        self.enter(TriggerKind::Clear)?;
-        if self.session.has_open_work() || self.session.action.is_some() {
-            return Err(Error::invalid(format!(
-                "session {} has work that waits; what was said elsewhere is added only while nothing waits",
-                self.session.id
-            )));
-        }
-        for event in events {
-            if event.is_input() {
-                Self::check_payload(event)?;
-                self.push(event.clone())?;
-                self.done_if_input(event);
-            } else {
-                self.event(event)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Says of an input that was added last that it waits for no run.
-    fn done_if_input(&mut self, event: &NewEvent) {
-        if event.is_input() {
-            let status = self.session.status;
-            let mut done = self.change(TriggerKind::Clear, status.state, status.reason);
-            self.inputs_done(&mut done, self.session.last_input, 0);
-            self.record(done);
-        }
-    }
-}
 
 /// Stores the events of a commit as they were stored elsewhere.
 pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) -> Result<Plan> {
