@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use agent_core::event::Event;
+use agent_core::event::{Body, Event, EventType};
+use agent_core::model::Origin;
 use agent_core::session::Session;
-use agent_core::store::{EventPage, ReadEvents};
-use agent_core::{Error, Result, Seq, SessionId, SessionStore, SessionStoreExt};
+use agent_core::store::{EventPage, PAGE_MAX, ReadEvents, SessionQuery};
+use agent_core::{Error, Result, RunId, Seq, SessionId, SessionStore, SessionStoreExt};
+
+use crate::views::artifacts::{ArtifactPage, RegisteredArtifact};
+use crate::views::branches::{Branch, Branches};
 
 /// Looks at one session: every method is one call that reads and writes nothing.
 ///
@@ -88,5 +92,105 @@ impl SessionView {
         let page = self.sessions.history_of(session, read).await?;
         let event = page.events.into_iter().next().filter(|event| event.seq == seq);
         event.ok_or_else(|| Error::corrupt(format!("session {}: event {seq} cannot be read", self.id)))
+    }
+
+    /// What was made in the session, the newest first, `limit` a page, also by those it was forked from; of one run,
+    /// where `run` names it. No other session is read.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn artifacts(
+        &self,
+        run: Option<RunId>,
+        limit: usize,
+        before: Option<Seq>,
+    ) -> Result<ArtifactPage> {
+        let session = self.sessions.load(self.id).await?;
+        self.artifacts_of(&session, run, limit, before).await
+    }
+
+    pub(super) async fn artifacts_of(
+        &self,
+        session: &Session,
+        run: Option<RunId>,
+        limit: usize,
+        before: Option<Seq>,
+    ) -> Result<ArtifactPage> {
+        let end = before.unwrap_or_else(|| session.head.next());
+        let read = ReadEvents::last(limit).before(end).kinds([EventType::SESSION_ARTIFACT_REGISTERED]);
+        let (mut page, mut next) = (ArtifactPage::default(), Some(read));
+        while let Some(read) = next {
+            let read = self.sessions.history_of(session, read).await?;
+            for event in read.events.iter().rev() {
+                let Body::SessionArtifactRegistered(artifact) = event.body()? else { continue };
+                if run.is_some() && artifact.run != run {
+                    continue;
+                }
+                page.artifacts.push(RegisteredArtifact { artifact, seq: event.seq, at: event.at });
+                if page.artifacts.len() >= limit {
+                    page.next = Some(event.seq);
+                    return Ok(page);
+                }
+            }
+            page.damaged.extend(read.damaged);
+            next = read.next;
+        }
+        Ok(page)
+    }
+
+    /// How the conversation goes on after event `point` of this session: here, and in each session that was forked from
+    /// it there. Archived ones are shown, deleted ones are not. Reads the session's forks only.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn branches(&self, point: Seq) -> Result<Branches> {
+        let session = self.sessions.load(self.id).await?;
+        let mut found = Branches { point, ..Branches::default() };
+        found.branches.push(self.branch(&session, point).await?);
+        let live = agent_core::state::SessionState::ALL.iter().copied();
+        let query = SessionQuery::new()
+            .parent(self.id)
+            .states(live.filter(|state| *state != agent_core::state::SessionState::Deleted));
+        let (mut forks, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.sessions.list(query.clone().limit(PAGE_MAX).cursor(cursor)).await?;
+            let is_here = |origin: &Origin| matches!(origin, Origin::Fork { at, .. } if *at == point);
+            forks.extend(page.items.into_iter().filter(|it| is_here(&it.origin)).map(|it| it.id));
+            found.damaged.extend(page.damaged);
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        forks.sort_unstable();
+        for id in forks {
+            let view = Self::new(self.sessions.clone(), id);
+            let fork = self.sessions.load(id).await?;
+            found.branches.push(view.branch(&fork, point).await?);
+        }
+        Ok(found)
+    }
+
+    /// The siblings of this session's own branch: of one that was forked, the branches at the point of the fork; `None`
+    /// for one that was not.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `NotFound` where the session that it was forked from was purged.
+    pub async fn siblings(&self) -> Result<Option<Branches>> {
+        match self.sessions.load(self.id).await?.origin {
+            Origin::Fork { parent, at, .. } => {
+                Self::new(self.sessions.clone(), parent).branches(at).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn branch(&self, session: &Session, point: Seq) -> Result<Branch> {
+        let read = ReadEvents::first(1).after(point).before(session.head.next());
+        let page = self.sessions.history_of(session, read.kinds([EventType::USER_MESSAGE])).await?;
+        Ok(Branch { session: session.id, message: page.events.into_iter().next() })
     }
 }
