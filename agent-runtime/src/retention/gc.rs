@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use tracing::{debug, instrument};
+use tracing::debug;
 
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
@@ -93,27 +93,18 @@ enum Judged {
     Old(Candidate),
 }
 
-impl WorkspaceManager {
-    /// Collects the workspaces that nobody used for longer than the policy's age, each as by
-    /// [`delete`](Self::delete); finishes deletions that were cut off; removes sessions and bindings that crashes left
-    /// in deleted workspaces.
-    ///
-    /// Never collected are the workspace `default`, and one with a session that is [pinned](agent_core::model::Patch::pin) or whose
-    /// lease lives. What comes to be used while it runs, stays. Where leases have to be watched it takes as long as the
-    /// longest of them lives, at most the policy's `watch`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the stores; what was done until then stays done. Damage is no error: it is named in the report.
-    #[instrument(name = "gc", skip(self))]
-    pub async fn gc(&self, policy: GcPolicy) -> Result<GcReport> {
+/// Collects workspaces, for [`WorkspaceManager::gc`].
+pub(super) struct Collector<'a>(pub(super) &'a WorkspaceManager);
+
+impl Collector<'_> {
+    pub(super) async fn run(&self, policy: GcPolicy) -> Result<GcReport> {
         let mut report = GcReport::default();
-        let cutoff = before(self.effects.now(), policy.older_than);
+        let cutoff = before(self.0.effects.now(), policy.older_than);
         let lost = self.lost().await?;
         let mut old = Vec::new();
         let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.workspaces.list(query.clone()).await?;
+            let page = self.0.storage.workspaces.list(query.clone()).await?;
             report.damaged.extend(page.damaged);
             for workspace in page.items {
                 let id = workspace.id;
@@ -133,7 +124,7 @@ impl WorkspaceManager {
         }
         let leased = |session: &&Session| session.lease.is_some();
         let leased: Vec<_> = old.iter().flat_map(|c| &c.sessions).filter(leased).cloned().collect();
-        let gone = abandoned(&*self.storage.sessions, &leased, policy.watch).await?;
+        let gone = abandoned(&*self.0.storage.sessions, &leased, policy.watch).await?;
         for candidate in old {
             let id = candidate.workspace.id;
             match self.collect(candidate, &gone, policy.dry_run).await? {
@@ -150,7 +141,7 @@ impl WorkspaceManager {
     async fn lost(&self) -> Result<HashMap<WorkspaceId, String>> {
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
         let page =
-            self.storage.sessions.list(SessionQuery::new().states(alive).with_total().limit(1)).await?;
+            self.0.storage.sessions.list(SessionQuery::new().states(alive).with_total().limit(1)).await?;
         let lost = page.damaged.into_iter();
         Ok(lost.filter_map(|damage| Some((damage.workspace?, damage.to_string()))).collect())
     }
@@ -163,12 +154,12 @@ impl WorkspaceManager {
         let mut sessions = Vec::new();
         let mut next = Some(living(workspace.id).limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await?;
+            let page = self.0.storage.sessions.list(query.clone()).await?;
             if let Some(damage) = page.damaged.first() {
                 return Ok(Judged::Kept(Protection::Damaged(damage.to_string())));
             }
             for item in &page.items {
-                let session = match self.storage.sessions.load(item.id).await {
+                let session = match self.0.storage.sessions.load(item.id).await {
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
                         return Ok(Judged::Kept(Protection::Damaged(error.to_string())));
                     }
@@ -220,24 +211,24 @@ impl WorkspaceManager {
         marked.status = WorkspaceStatus::Deleting;
         marked.extra.insert(COLLECTED, RawJson::of(&true)?);
         let last_accessed = marked.last_accessed;
-        let marked = match self.storage.workspaces.update(marked).await {
+        let marked = match self.0.storage.workspaces.update(marked).await {
             Err(error) if is_race(&error) => return Ok(Some(Protection::Used { session: None })),
             other => other?,
         };
-        let used = self.storage.sessions.list(living(id).limit(1)).await?.items.pop();
+        let used = self.0.storage.sessions.list(living(id).limit(1)).await?.items.pop();
         if used.is_some() || marked.last_accessed > last_accessed {
             debug!(workspace = %id, "the workspace came into use and is not collected");
-            self.unmark(id).await?;
+            self.0.unmark(id).await?;
             return Ok(Some(Protection::Used { session: used.map(|session| session.id) }));
         }
-        self.finish_deletion(id, Reason::Collected).await?;
+        self.0.finish_deletion(id, Reason::Collected).await?;
         Ok(None)
     }
 
     /// Deletes a session, if it is still as it was seen.
-    pub(super) async fn delete_as_seen(&self, id: SessionId, head: Seq) -> Result<bool> {
-        let commit = Commit::seal(&self.effects, id, head).expect(Expect::Is(head));
-        match self.storage.sessions.settle(commit.trigger(Trigger::Delete(Reason::Collected))).await {
+    async fn delete_as_seen(&self, id: SessionId, head: Seq) -> Result<bool> {
+        let commit = Commit::seal(&self.0.effects, id, head).expect(Expect::Is(head));
+        match self.0.storage.sessions.settle(commit.trigger(Trigger::Delete(Reason::Collected))).await {
             Err(error) if is_race(&error) => Ok(false),
             other => other.map(|_| true),
         }
@@ -247,18 +238,18 @@ impl WorkspaceManager {
     async fn finish(&self, workspace: &Workspace, dry_run: bool, report: &mut GcReport) -> Result<()> {
         let id = workspace.id;
         let collected = workspace.extra.get(COLLECTED).is_some();
-        let used = collected && !self.storage.sessions.list(living(id).limit(1)).await?.items.is_empty();
+        let used = collected && !self.0.storage.sessions.list(living(id).limit(1)).await?.items.is_empty();
         if used {
             // It came into use between the mark and the crash.
             if !dry_run {
-                self.unmark(id).await?;
+                self.0.unmark(id).await?;
             }
             report.kept.push(Kept::new(id, Protection::Used { session: None }));
             return Ok(());
         }
         if !dry_run {
             let reason = if collected { Reason::Collected } else { Reason::UserDeleted };
-            match self.finish_deletion(id, reason).await {
+            match self.0.finish_deletion(id, reason).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     report.damaged.push(Damaged::new(format!("workspace {id}"), error.to_string()));
                     return Ok(());
@@ -276,7 +267,7 @@ impl WorkspaceManager {
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
         let mut next = Some(SessionQuery::new().states(alive).limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await?;
+            let page = self.0.storage.sessions.list(query.clone()).await?;
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 if !self.is_deleted(item.workspace, &mut known).await? {
@@ -287,8 +278,8 @@ impl WorkspaceManager {
                         // Somebody else is at it. It stays for the next time.
                         continue;
                     }
-                    let session = self.storage.sessions.load(item.id).await?;
-                    match self.storage.sessions.purge(Purge::new(session.id, session.head)).await {
+                    let session = self.0.storage.sessions.load(item.id).await?;
+                    match self.0.storage.sessions.purge(Purge::new(session.id, session.head)).await {
                         Err(error) if *error.kind() == ErrorKind::Corrupt => {
                             let object = format!("session {}", item.id);
                             report.damaged.push(Damaged::new(object, error.to_string()));
@@ -303,12 +294,12 @@ impl WorkspaceManager {
         }
         let mut next = Some(agent_core::store::BindingQuery::new().limit(PAGE_MAX));
         while let Some(query) = next {
-            let page = self.storage.bindings.list(query.clone()).await?;
+            let page = self.0.storage.bindings.list(query.clone()).await?;
             for binding in &page.items {
                 let id = binding.workspace;
                 if !report.unbound.contains(&id) && self.is_deleted(id, &mut known).await? {
                     if !dry_run {
-                        self.storage.bindings.unbind_workspace(id).await?;
+                        self.0.storage.bindings.unbind_workspace(id).await?;
                     }
                     report.unbound.push(id);
                 }
@@ -323,7 +314,7 @@ impl WorkspaceManager {
         if let Some(deleted) = known.get(&id) {
             return Ok(*deleted);
         }
-        let deleted = match self.storage.workspaces.load(id).await {
+        let deleted = match self.0.storage.workspaces.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Deleted => true,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => false,
             other => other.map(|_| false)?,

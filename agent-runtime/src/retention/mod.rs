@@ -9,10 +9,9 @@
 //! or has given no sign of life for a whole ttl on the watcher's own monotonic clock.
 
 mod delete;
+mod endings;
 mod gc;
 mod lease;
-mod purge;
-mod reset;
 mod sweep;
 
 use std::fmt;
@@ -20,8 +19,8 @@ use std::time::Duration;
 
 pub use delete::Deletion;
 pub(crate) use delete::refuse_shelf;
+pub use endings::Former;
 pub use gc::{GcPolicy, GcReport};
-pub use reset::Former;
 pub use sweep::{Act, Inactive, SweepPolicy, SweepReport, Swept};
 
 use agent_core::session::Session;

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use tracing::instrument;
-
 use crate::retention::gc::is_race;
 use crate::retention::{Kept, Protection, before, newer, planned};
 use crate::workspaces::WorkspaceManager;
@@ -136,20 +134,13 @@ pub enum Act {
     Purged,
 }
 
-impl WorkspaceManager {
-    /// Applies a policy to all sessions, or to those of a workspace. Each session is changed only as it was when it was
-    /// judged: a message that comes first wins. [Pinned](agent_core::model::Patch::pin) sessions stay as they
-    /// are, and so do those that hold what others share. No run is ended.
-    ///
-    /// Doing it again does what became due meanwhile. After an error or a crash, what was done stays done.
-    ///
-    /// # Errors
-    ///
-    /// Those of the stores. Damage is no error: it is named in the report.
-    #[instrument(name = "sweep", skip(self))]
-    pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
+/// Applies a policy, for [`WorkspaceManager::sweep`].
+pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
+
+impl Sweeper<'_> {
+    pub(super) async fn run(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         let mut report = SweepReport::default();
-        let now = self.effects.now();
+        let now = self.0.effects.now();
         if let Some((after, then)) = policy.inactive {
             self.sweep_inactive(policy, now, after, then, &mut report).await?;
         }
@@ -191,7 +182,7 @@ impl WorkspaceManager {
         };
         let mut next = Some(policy.query(states));
         while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await?;
+            let page = self.0.storage.sessions.list(query.clone()).await?;
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 let cutoff = before(now, item.attributes.inactive_after().unwrap_or(after));
@@ -225,7 +216,7 @@ impl WorkspaceManager {
     ) -> Result<()> {
         let mut next = Some(policy.query(&[state]));
         while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await?;
+            let page = self.0.storage.sessions.list(query.clone()).await?;
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| item.last_active_at < cutoff) {
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
@@ -245,7 +236,7 @@ impl WorkspaceManager {
         cutoff: Timestamp,
         report: &mut SweepReport,
     ) -> Result<()> {
-        let sessions = &*self.storage.sessions;
+        let sessions = &*self.0.storage.sessions;
         let mut next = Some(policy.query(&[SessionState::Deleted]));
         while let Some(query) = next {
             let page = sessions.list(query.clone()).await?;
@@ -278,7 +269,7 @@ impl WorkspaceManager {
 
     /// The record; `None`, and a line in the report, where it cannot be read.
     async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Session>> {
-        match self.storage.sessions.load(id).await {
+        match self.0.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 report.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
                 Ok(None)
@@ -307,8 +298,8 @@ impl WorkspaceManager {
             return Ok(());
         }
         if !policy.dry_run {
-            let commit = Commit::seal(&self.effects, id, head).expect(Expect::Is(head)).trigger(trigger);
-            match self.storage.sessions.settle(commit).await {
+            let commit = Commit::seal(&self.0.effects, id, head).expect(Expect::Is(head)).trigger(trigger);
+            match self.0.storage.sessions.settle(commit).await {
                 Err(error) if is_race(&error) => {
                     report.kept.push(Kept::new(id, Protection::Used { session: Some(id) }));
                     return Ok(());
