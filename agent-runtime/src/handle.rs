@@ -26,7 +26,8 @@ use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{EventPage, ReadEvents, next_events};
 use agent_core::{
-    DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, WorkspaceId, WriteOutcome,
+    DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId,
+    WriteOutcome,
 };
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
@@ -78,7 +79,7 @@ pub struct ContextCounts {
     /// The last event.
     pub head: Seq,
     /// The latest time of any event.
-    pub last_active_at: agent_core::Timestamp,
+    pub last_active_at: Timestamp,
 }
 
 impl AgentRuntime {

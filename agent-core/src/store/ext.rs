@@ -8,7 +8,7 @@ use crate::base::clock::Effects;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Seq, SessionId};
 use crate::base::state::{SessionState, TriggerKind, target};
-use crate::commit::{Commit, Committed, Trigger};
+use crate::commit::{Commit, Committed, Expect, Trigger};
 use crate::event::body::Body;
 use crate::event::header::{Event, NewEvent};
 use crate::event::payload::child::ChildCreated;
@@ -103,7 +103,7 @@ pub trait SessionStoreExt: SessionStore {
         expect: Seq,
         patch: Patch,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        let commit = Commit::seal(effects, id, expect).expect(crate::commit::Expect::Is(expect));
+        let commit = Commit::seal(effects, id, expect).expect(Expect::Is(expect));
         self.settle(commit.event(NewEvent::updated(patch)))
     }
 
@@ -164,7 +164,7 @@ pub trait SessionStoreExt: SessionStore {
         expect: Seq,
         messages: Vec<NewEvent>,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        let commit = Commit::seal(effects, id, expect).expect(crate::commit::Expect::Is(expect));
+        let commit = Commit::seal(effects, id, expect).expect(Expect::Is(expect));
         self.settle(commit.trigger(Trigger::Replace(messages)))
     }
 

@@ -179,7 +179,7 @@ impl Shelf {
         SessionId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// Whether an id is of the kind that shelves have. What belongs to whoever has it follows from no id.
+    /// Returns whether an id is of the kind that shelves have. What belongs to whoever has it follows from no id.
     pub fn may_have(id: SessionId) -> bool {
         id.as_uuid().get_version_num() == 8
     }

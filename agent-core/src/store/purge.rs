@@ -8,7 +8,7 @@ use crate::session::record::Session;
 use crate::store::page::PAGE_MAX;
 use crate::store::session::{Consistency, Purge, SessionQuery, SessionStore};
 
-/// Which of a deleted session's own events are needed.
+/// The part of a deleted session's own events that is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Needed {
@@ -18,7 +18,7 @@ pub struct Needed {
     pub by: Option<NeededBy>,
 }
 
-/// Why events of a deleted session are kept.
+/// The reason for which events of a deleted session are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NeededBy {

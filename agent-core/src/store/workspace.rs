@@ -6,7 +6,7 @@ use std::future::Future;
 
 use async_trait::async_trait;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Revision, WorkspaceId};
 use crate::base::timestamp::Timestamp;
 use crate::commit::Expect;
@@ -171,7 +171,7 @@ impl ContentHash {
             return Ok(());
         }
         Err(Error::new(
-            crate::base::error::ErrorKind::Conflict { head: None },
+            ErrorKind::Conflict { head: None },
             format!("{object} is not what was read; load it again and merge the change"),
         ))
     }

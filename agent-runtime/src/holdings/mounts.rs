@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Committed, Expect};
+use agent_core::commit::{Commit, Committed, Expect};
 use agent_core::event::NewEvent;
 use agent_core::model::{MountOrigin, MountSet, Patch};
 use agent_core::session::Session;
@@ -91,6 +91,6 @@ pub async fn freeze_mounts(
 ) -> Result<Committed> {
     let now = sessions.load(session).await?;
     let inherited = inherited_mounts(&**sessions, &now).await?;
-    let commit = agent_core::commit::Commit::seal(effects, session, now.head).expect(Expect::Is(now.head));
+    let commit = Commit::seal(effects, session, now.head).expect(Expect::Is(now.head));
     sessions.settle(commit.event(NewEvent::updated(Patch::new().freeze_mounts(Some(inherited))))).await
 }

@@ -18,7 +18,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Damaged, PAGE_MAX, Purge, SessionQuery, WorkspaceQuery};
+use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, WorkspaceQuery};
 use agent_core::{
     Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStoreExt,
 };
@@ -292,7 +292,7 @@ impl Collector<'_> {
             }
             next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
-        let mut next = Some(agent_core::store::BindingQuery::new().limit(PAGE_MAX));
+        let mut next = Some(BindingQuery::new().limit(PAGE_MAX));
         while let Some(query) = next {
             let page = self.0.storage.bindings.list(query.clone()).await?;
             for binding in &page.items {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_core::event::{Body, Event, EventType};
 use agent_core::model::Origin;
 use agent_core::session::Session;
+use agent_core::state::SessionState;
 use agent_core::store::{EventPage, PAGE_MAX, ReadEvents, SessionQuery};
 use agent_core::{Error, Result, RunId, Seq, SessionId, SessionStore, SessionStoreExt};
 
@@ -149,10 +150,9 @@ impl SessionView {
         let session = self.sessions.load(self.id).await?;
         let mut found = Branches { point, ..Branches::default() };
         found.branches.push(self.branch(&session, point).await?);
-        let live = agent_core::state::SessionState::ALL.iter().copied();
-        let query = SessionQuery::new()
-            .parent(self.id)
-            .states(live.filter(|state| *state != agent_core::state::SessionState::Deleted));
+        let live = SessionState::ALL.iter().copied();
+        let query =
+            SessionQuery::new().parent(self.id).states(live.filter(|state| *state != SessionState::Deleted));
         let (mut forks, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.sessions.list(query.clone().limit(PAGE_MAX).cursor(cursor)).await?;
