@@ -11,10 +11,12 @@ use crate::holdings::{effective_mounts, freeze_mounts};
 use crate::retention::{Former, refuse_shelf};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::calls::call_at;
+use crate::runtime::holder::{Watched, watch_holder};
+use crate::runtime::line::{cut_off, say};
 use crate::runtime::run::{Input, Run};
 use crate::runtime::session_ref::SessionRef;
-use crate::runtime::start::{Begun, Cause, Watched, begin, stored, watch_holder};
 use crate::runtime::stop::is_set;
+use crate::runtime::turn::{Begun, Cause, begin, stored};
 use crate::runtime::{children, settings};
 use crate::views::SessionView;
 use agent_core::commit::{Commit, Committed, Expect, Trigger};
@@ -27,7 +29,6 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::store::{EventPage, ReadEvents, next_events};
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId,
-    WriteOutcome,
 };
 
 /// A session. Cheap to clone; holds no lease and blocks nobody.
@@ -181,34 +182,31 @@ impl SessionHandle {
     #[instrument(name = "prompt", skip_all, fields(session = %self.id()))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
         let input = input.into().checked(self.id())?;
-        self.begin_or_wait(Cause { input: Some(input), ..Cause::default() }).await
+        let handle = self.inner.clone();
+        self.begin_or_wait(async move { say(&handle, input, true).await }).await
     }
 
-    async fn begin_or_wait(&self, cause: Cause) -> Result<Run> {
-        let ((), begun) = tokio::join!(self.touch(), self.begin(cause));
-        match begun? {
-            Begun::Run(run) => Ok(run),
-            Begun::Waiting(seq) => {
-                let now = self.snapshot();
-                Ok(Run::waiting(stored(&now, seq), now.status))
-            }
-        }
+    async fn begin_or_wait(
+        &self,
+        beginning: impl Future<Output = Result<Begun>> + Send + 'static,
+    ) -> Result<Run> {
+        let ((), begun) = tokio::join!(self.touch(), self.apart(beginning));
+        let Begun { run, seq } = begun?;
+        Ok(run.unwrap_or_else(|| {
+            let now = self.snapshot();
+            Run::waiting(stored(&now, seq), now.status)
+        }))
+    }
+
+    async fn begin(&self, cause: Cause) -> Result<Begun> {
+        let handle = self.inner.clone();
+        self.apart(async move { begin(&handle, cause).await }).await
     }
 
     /// Begins in a task of its own: a caller that goes away leaves no lease behind without a run.
-    async fn begin(&self, cause: Cause) -> Result<Begun> {
-        let handle = self.clone();
-        let work = async move { begin(&handle.inner, cause).await };
-        tokio::spawn(work.in_current_span()).await.unwrap_or_else(|failed| {
-            let error = Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "the beginning of a run of session {} was cut off; load the session again",
-                    self.id()
-                ),
-            );
-            Err(error.with_outcome(WriteOutcome::Unknown).with_source(failed))
-        })
+    async fn apart(&self, beginning: impl Future<Output = Result<Begun>> + Send + 'static) -> Result<Begun> {
+        let begun = tokio::spawn(beginning.in_current_span()).await;
+        begun.unwrap_or_else(|failed| Err(cut_off(self.id()).with_source(failed)))
     }
 
     /// Notes that the workspace is used; that it cannot be noted fails nothing.
@@ -225,10 +223,11 @@ impl SessionHandle {
     ///
     /// As for [`prompt`](Self::prompt).
     pub async fn send(&self, input: impl Into<Input>) -> Result<Seq> {
-        let Input { message, actor } = input.into().checked(self.id())?;
-        self.touch().await;
-        let committed = self.commit(|commit| commit.event(NewEvent::from(message).with_actor(actor))).await?;
-        Ok(committed.last)
+        let input = input.into().checked(self.id())?;
+        let handle = self.inner.clone();
+        let said = self.apart(async move { say(&handle, input, false).await });
+        let ((), stored) = tokio::join!(self.touch(), said);
+        Ok(stored?.seq)
     }
 
     /// Starts one bounded run, if something waits or is due and no other run goes on; otherwise none. What waits may
@@ -248,26 +247,14 @@ impl SessionHandle {
             Watched::Released => None,
         };
         let overdue = self.overdue();
-        Ok(match self.begin(Cause { expired, overdue, ..Cause::default() }).await? {
-            Begun::Run(run) => Some(run),
-            Begun::Waiting(_) => None,
-        })
+        Ok(self.begin(Cause { expired, overdue, ..Cause::default() }).await?.run)
     }
 
     /// As [`wake`](Self::wake), where nobody waits for the outcome: see [`AgentRuntime::wake`].
     pub(crate) async fn wake_unattended(&self, expired: Option<Epoch>) -> Result<Option<Run>> {
-        let (now, at) = (self.snapshot(), self.runtime().effects().now());
-        let waits = now.status.state == SessionState::RequiresAction;
-        let overdue = now
-            .action
-            .as_ref()
-            .filter(|action| waits && action.expires_at.is_some_and(|expires_at| expires_at <= at));
-        let overdue = overdue.map(|action| action.id.clone());
+        let overdue = self.overdue();
         let cause = Cause { expired, overdue, unattended: true, ..Cause::default() };
-        Ok(match self.begin(cause).await? {
-            Begun::Run(run) => Some(run),
-            Begun::Waiting(_) => None,
-        })
+        Ok(self.begin(cause).await?.run)
     }
 
     /// What the session waits for, as last seen, and has waited for too long.
@@ -314,8 +301,9 @@ impl SessionHandle {
                 Watched::Gone(epoch) => Some(epoch),
                 Watched::Alive | Watched::Released => None,
             };
-            if let Begun::Run(run) = self.begin(Cause { expired, ..Cause::default() }).await? {
-                return Ok(Some(run));
+            let begun = self.begin(Cause { expired, ..Cause::default() }).await?;
+            if begun.run.is_some() {
+                return Ok(begun.run);
             }
             let now = self.refresh().await?;
             let at = self.runtime().effects().now();
@@ -357,7 +345,8 @@ impl SessionHandle {
     #[instrument(name = "answer", skip_all, fields(session = %self.id()))]
     pub async fn answer_and_run(&self, answer: impl Into<ActionAnswer>) -> Result<Run> {
         let answer = answer.into().into_event();
-        self.begin_or_wait(Cause { answer: Some(answer), ..Cause::default() }).await
+        let (handle, answer) = (self.inner.clone(), Some(answer));
+        self.begin_or_wait(async move { begin(&handle, Cause { answer, ..Cause::default() }).await }).await
     }
 
     /// Returns the whole call that the session waits for a decision on or the result of, read from its log: what
@@ -678,7 +667,7 @@ impl SessionHandle {
 
     async fn commit(&self, fill: impl FnOnce(Commit) -> Commit + Send) -> Result<Committed> {
         let commit = fill(Commit::seal(self.runtime().effects(), self.id(), self.snapshot().head));
-        let committed = self.runtime().storage.sessions.settle(commit).await?;
+        let committed = self.runtime().storage.sessions.settle_new(commit).await?;
         self.inner.note(&committed.session);
         Ok(committed)
     }

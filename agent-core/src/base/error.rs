@@ -1,6 +1,7 @@
 //! One opaque error for every operation: what happened, whether a write may have happened, what to do.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::id::{Epoch, Seq};
 use crate::base::state::{SessionState, TriggerKind};
@@ -28,13 +29,15 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// assert!(error.is_retryable());
 /// assert_eq!(error.write_outcome(), WriteOutcome::Unknown);
 /// ```
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     outcome: WriteOutcome,
-    source: Option<Source>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// What went wrong, in terms of what the caller can do about it.
@@ -140,7 +143,7 @@ impl Error {
     /// Adds the error that caused this one.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -206,7 +209,7 @@ impl From<ParseError> for Error {
             kind: ErrorKind::InvalidInput,
             message,
             outcome: WriteOutcome::NotApplied,
-            source,
+            source: source.map(Arc::from),
         }))
     }
 }

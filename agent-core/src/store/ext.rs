@@ -38,6 +38,16 @@ pub trait SessionStoreExt: SessionStore {
         retry::settle(self, commit, false)
     }
 
+    /// As [`settle`](Self::settle), for a commit that was sealed for this call. It lies nowhere before its first attempt:
+    /// the log is read only if the outcome of an attempt is unknown, however long ago its writer looked.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle`](Self::settle).
+    fn settle_new(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+        retry::settle(self, commit, true)
+    }
+
     /// Creates a session that needs no preparation; it is `Idle`, or `Queued` if a fork took open inputs along.
     ///
     /// # Errors

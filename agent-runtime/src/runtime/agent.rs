@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::runtime::config::Config;
+use crate::runtime::line::Lines;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::tools::Toolbox;
@@ -27,6 +28,8 @@ pub struct AgentRuntime {
     pub(crate) storage: Storage,
     pub(crate) workspaces: WorkspaceManager,
     pub(crate) secrets: Option<Secrets>,
+    /// Of these stores: what waits for one of their sessions is written to no other.
+    pub(crate) lines: Arc<Lines>,
 }
 
 /// What the runtimes of all tenants have in common.
@@ -114,7 +117,7 @@ impl AgentRuntime {
     #[must_use]
     pub fn rebind(&self, storage: Storage) -> Self {
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self { shared: self.shared.clone(), storage, workspaces, secrets: None }
+        Self { shared: self.shared.clone(), storage, workspaces, secrets: None, lines: Arc::default() }
     }
 
     /// Gives the tools of this tenant's sessions these secrets, and [hides](crate::secrets) from its stores what they were
@@ -123,7 +126,7 @@ impl AgentRuntime {
     pub fn with_secrets(self, secrets: Secrets) -> Self {
         let storage = secrets.hidden_from(self.storage);
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self { shared: self.shared, storage, workspaces, secrets: Some(secrets) }
+        Self { shared: self.shared, storage, workspaces, secrets: Some(secrets), lines: Arc::default() }
     }
 
     /// A text for a log or a report, without the values of secrets.

@@ -155,7 +155,8 @@ impl AgentBuilder {
             runs: Runs::default(),
             process,
         };
-        let runtime = AgentRuntime { shared: Arc::new(shared), storage, workspaces, secrets: None };
+        let (shared, lines) = (Arc::new(shared), Arc::default());
+        let runtime = AgentRuntime { shared, storage, workspaces, secrets: None, lines };
         Ok(match self.secrets {
             Some(secrets) => runtime.with_secrets(secrets),
             None => runtime,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::runtime::report::{RunOutcome, RunReport, Stored, Update};
 use crate::runtime::updates::{UpdateReceiver, updates};
-use agent_core::event::Message;
+use agent_core::event::{Message, NewEvent};
 use agent_core::model::{Actor, Status, Usage};
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId};
 
@@ -43,6 +43,12 @@ impl Input {
             )));
         }
         Ok(self)
+    }
+}
+
+impl From<Input> for NewEvent {
+    fn from(Input { message, actor }: Input) -> Self {
+        Self::from(message).with_actor(actor)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::agent::AgentRuntime;
+use crate::runtime::line::Line;
 use agent_core::session::Session;
 use agent_core::{Result, SessionId};
 
@@ -11,12 +12,14 @@ use agent_core::{Result, SessionId};
 pub(crate) struct SessionRef {
     runtime: AgentRuntime,
     id: SessionId,
+    line: Arc<Line>,
     seen: Arc<Mutex<Arc<Session>>>,
 }
 
 impl SessionRef {
     pub(crate) fn new(runtime: AgentRuntime, session: Session) -> Self {
-        Self { runtime, id: session.id, seen: Arc::new(Mutex::new(Arc::new(session))) }
+        let line = runtime.lines.of(session.id);
+        Self { runtime, id: session.id, line, seen: Arc::new(Mutex::new(Arc::new(session))) }
     }
 
     pub(crate) const fn id(&self) -> SessionId {
@@ -27,6 +30,11 @@ impl SessionRef {
         &self.runtime
     }
 
+    /// What waits for the session in this process, through any handle.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
+    }
+
     /// The record as last seen.
     pub(crate) fn snapshot(&self) -> Arc<Session> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -34,16 +42,23 @@ impl SessionRef {
 
     /// The record as it is now.
     pub(crate) async fn refresh(&self) -> Result<Arc<Session>> {
-        let now = self.runtime.storage.sessions.load(self.id).await?;
-        self.note(&now);
-        Ok(Arc::new(now))
+        let now = Arc::new(self.runtime.storage.sessions.load(self.id).await?);
+        self.see(&now);
+        Ok(now)
     }
 
     /// Keeps a record that is not older than the one that is kept.
     pub(crate) fn note(&self, session: &Session) {
+        if session.head >= self.snapshot().head {
+            self.see(&Arc::new(session.clone()));
+        }
+    }
+
+    /// As [`note`](Self::note), for a record that is shared.
+    pub(crate) fn see(&self, session: &Arc<Session>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if session.head >= seen.head {
-            *seen = Arc::new(session.clone());
+            *seen = session.clone();
         }
     }
 }

@@ -10,6 +10,7 @@ mod children;
 mod common;
 mod consent;
 mod context;
+mod crowd;
 mod fairness;
 mod faults;
 mod forks;

@@ -26,6 +26,7 @@ use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
 use futures::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 thread_local! {
     /// The folders of this test's stores. A test has a thread of its own, and they go with it.
@@ -180,6 +181,7 @@ struct Inner {
     commits: AtomicUsize,
     reads: AtomicUsize,
     panics: AtomicUsize,
+    held: watch::Sender<bool>,
 }
 
 impl Faulty {
@@ -197,6 +199,7 @@ impl Faulty {
             commits: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
             panics: AtomicUsize::new(0),
+            held: watch::Sender::new(false),
         }))
     }
 
@@ -250,6 +253,11 @@ impl Faulty {
         self.0.panics.store(count, Ordering::SeqCst);
     }
 
+    /// Whether commits wait before anything is done with them.
+    pub(crate) fn hold_commits(&self, hold: bool) {
+        self.0.held.send_replace(hold);
+    }
+
     pub(crate) fn commits(&self) -> usize {
         self.0.commits.load(Ordering::SeqCst)
     }
@@ -271,6 +279,7 @@ fn down(count: &AtomicUsize) -> Result<()> {
 #[async_trait]
 impl SessionStore for Faulty {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
+        self.0.held.subscribe().wait_for(|held| !held).await.unwrap();
         down(&self.0.commits_down)?;
         assert!(down(&self.0.panics).is_ok(), "the store panics, as asked");
         self.0.commits.fetch_add(1, Ordering::SeqCst);
