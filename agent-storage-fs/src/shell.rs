@@ -87,6 +87,7 @@ where
                 env.lock_wait
             ),
         )
+        .timed_out()
     };
     let deadline = Instant::now() + env.lock_wait;
     let mut guard = tokio::time::timeout_at(deadline, gate).await.map_err(|_| late())?;

@@ -332,6 +332,38 @@ async fn a_lock_that_could_not_be_given_back_is_not_kept() {
     }
 }
 
+/// Who waits for a lock in vain is told so in a way that nobody waits anew for, also behind others of the same process.
+#[tokio::test]
+#[allow(clippy::print_stdout, reason = "what was measured is printed")]
+async fn a_crowd_behind_a_lock_waits_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let wait = Duration::from_millis(200);
+    let store = FsConfig::new(folder.path()).with_lock_wait(wait).open().await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let lock = fs::File::open(folder_of(folder.path(), id)).unwrap();
+    lock.try_lock().unwrap();
+    let mut waits = Vec::new();
+    for count in [1, 50] {
+        let begun = tokio::time::Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..count {
+            let said = NewEvent::user_message(format!("one of {count}: {n}"));
+            let (store, commit) = (store.clone(), Commit::seal(&effects, id, Seq::new(1)).event(said));
+            tasks.spawn(async move { store.settle(commit).await });
+        }
+        for done in tasks.join_all().await {
+            let error = done.unwrap_err();
+            assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
+            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+        }
+        waits.push(begun.elapsed());
+    }
+    println!("where {wait:?} are set one waits {:?}, and 50 at once {:?}", waits[0], waits[1]);
+    lock.unlock().unwrap();
+    say(&store, &effects, id, Seq::new(1), "at last").await;
+}
+
 /// A store that was closed has brought its files up to date and given back its lease, at once, and refuses whatever comes
 /// through its clones and tenants.
 #[tokio::test]

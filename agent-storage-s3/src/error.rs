@@ -87,6 +87,7 @@ pub(crate) fn late(doing: &str) -> Error {
         ErrorKind::Unavailable,
         format!("cannot {doing}: the server did not answer in time; try again"),
     )
+    .timed_out()
 }
 
 /// The error for stored bytes that are not what they should be.

@@ -230,7 +230,7 @@ impl Bucket {
                 _ => {}
             }
             if !self.pause(n, until).await {
-                return Err(failed.error);
+                return Err(failed.error.timed_out());
             }
             n += 1;
         }
@@ -409,7 +409,7 @@ impl Bucket {
                 }
             }
             if !self.pause(n, until).await {
-                return Err(failed.error.with_outcome(outcome(doubt)));
+                return Err(failed.error.timed_out().with_outcome(outcome(doubt)));
             }
             n += 1;
         }
@@ -468,8 +468,11 @@ impl Bucket {
                 return Ok(now.is_some_and(|now| now.bytes == *body));
             }
             let wrong = matches!(failed.fate, Fate::Wrong | Fate::Denied);
-            if wrong || !self.pause(n, until).await {
+            if wrong {
                 return Err(failed.error);
+            }
+            if !self.pause(n, until).await {
+                return Err(failed.error.timed_out());
             }
             n += 1;
         }

@@ -89,7 +89,7 @@ impl Bucket {
             if lost > 1 && !rested {
                 if !self.pause(lost - 2, until).await {
                     let text = format!("cannot write {key}: others were faster each time; try again");
-                    return Err(Error::new(ErrorKind::Unavailable, text));
+                    return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
                 }
                 now = self.get(key, until).await?.map(|object| decode::<C>(key, &object)).transpose()?;
                 rested = true;

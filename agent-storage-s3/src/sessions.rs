@@ -186,7 +186,8 @@ impl Tenant {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     format!("cannot commit to session {id}: others were faster each time; try again"),
-                ));
+                )
+                .timed_out());
             }
         }
     }

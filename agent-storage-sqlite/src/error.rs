@@ -114,6 +114,7 @@ pub(crate) fn busy(doing: &str) -> Error {
         ErrorKind::Unavailable,
         format!("cannot {doing}: another process kept the file for too long; look which, or try again"),
     )
+    .timed_out()
 }
 
 /// The error for stored bytes that are not what they should be.
@@ -128,9 +129,4 @@ pub(crate) fn corrupt(object: &str, what: &str) -> Error {
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::Poisoned, "the writer of the store ended unexpectedly; open the store again")
         .with_outcome(WriteOutcome::Unknown)
-}
-
-/// The same error once more, for another of those who wait for one transaction.
-pub(crate) fn again(error: &Error) -> Error {
-    Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
 }

@@ -10,6 +10,7 @@ use agent_core::store::{ContentHash, Purge, Purged, Rebuilt};
 use agent_core::{DeviceId, Epoch, Result, Revision, SessionId, Timestamp, WorkspaceId};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::error::Step;
 use crate::sessions::Known;
@@ -60,6 +61,8 @@ pub(crate) enum Answer {
 pub(crate) struct Task {
     pub(crate) tenant: Arc<str>,
     pub(crate) request: Request,
+    /// For how long other processes may keep it waiting.
+    pub(crate) until: Instant,
     pub(crate) reply: oneshot::Sender<Result<Answer>>,
 }
 

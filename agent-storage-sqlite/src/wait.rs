@@ -20,7 +20,12 @@ pub(crate) struct Wait<'a> {
 impl<'a> Wait<'a> {
     /// Waits for `patience` at most, from now on.
     pub(crate) fn new(patience: Duration, effects: &'a Effects) -> Self {
-        Self { until: Instant::now() + patience, pause: PAUSE, effects }
+        Self::until(Instant::now() + patience, effects)
+    }
+
+    /// Waits until then at most.
+    pub(crate) const fn until(until: Instant, effects: &'a Effects) -> Self {
+        Self { until, pause: PAUSE, effects }
     }
 
     /// Pauses this thread, a little longer each time; `false` where the patience is at its end.

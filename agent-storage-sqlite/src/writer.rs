@@ -9,9 +9,10 @@ use std::time::Duration;
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::config::{Access, SqliteConfig};
-use crate::error::{Fault, again, busy, corrupt, failed_to_write, gone, is_busy, is_io};
+use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
@@ -48,6 +49,7 @@ pub(crate) struct Sender {
     messages: mpsc::Sender<Message>,
     thread: Threads,
     open: OpenState,
+    busy_timeout: Duration,
 }
 
 impl Sender {
@@ -58,6 +60,7 @@ impl Sender {
         open: OpenState,
     ) -> Result<(Self, Arc<Files>, Access)> {
         let (messages, received) = mpsc::channel();
+        let busy_timeout = config.busy_timeout;
         let (ready, opened) = oneshot::channel();
         let state = open.clone();
         let run = move || match schema::open(&mut config) {
@@ -84,14 +87,15 @@ impl Sender {
         let thread = Threads::default();
         thread.spawn("agent-sqlite-writer", "write with", run)?;
         let (files, access) = opened.await.map_err(|_| gone())??;
-        Ok((Self { messages, thread, open }, files, access))
+        Ok((Self { messages, thread, open, busy_timeout }, files, access))
     }
 
     /// Has a request carried out, also where the caller is dropped meanwhile.
     pub(crate) async fn ask(&self, tenant: Arc<str>, request: Request) -> Result<Answer> {
         let (reply, answer) = oneshot::channel();
         self.open.check()?;
-        let sent = self.messages.send(Message::Task(Task { tenant, request, reply }));
+        let until = Instant::now() + self.busy_timeout;
+        let sent = self.messages.send(Message::Task(Task { tenant, request, until, reply }));
         sent.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
@@ -193,7 +197,7 @@ impl Writer {
     }
 
     /// Carries out what waits, in one transaction where that succeeds, else each request in its own.
-    fn group(&mut self, tasks: Vec<Task>) {
+    fn group(&mut self, mut tasks: Vec<Task>) {
         if self.config.access != Access::Write {
             for task in tasks {
                 let refused = self.refused(&task.request);
@@ -204,11 +208,26 @@ impl Writer {
         if tasks.iter().any(|task| task.request.may_take_a_lease()) {
             self.holder.hold();
         }
+        while !tasks.is_empty() {
+            tasks = self.try_group(tasks);
+        }
+    }
+
+    /// Tries that once. Gives back those whose time is not over, if other processes were in the way.
+    fn try_group(&mut self, tasks: Vec<Task>) -> Vec<Task> {
         match self.transaction(&tasks) {
             Ok(answers) => {
                 for (task, answer) in tasks.into_iter().zip(answers) {
                     self.answer(task, answer);
                 }
+            }
+            Err(failure) if failure.error.is_timeout() && !failure.alone => {
+                let now = Instant::now();
+                let (late, rest): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.until <= now);
+                for task in late {
+                    self.answer(task, Err(failure.error.clone()));
+                }
+                return rest;
             }
             Err(failure) if failure.alone && tasks.len() > 1 => {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
@@ -222,10 +241,11 @@ impl Writer {
             }
             Err(failure) => {
                 for task in tasks {
-                    self.answer(task, Err(again(&failure.error)));
+                    self.answer(task, Err(failure.error.clone()));
                 }
             }
         }
+        Vec::new()
     }
 
     fn answer(&self, task: Task, answer: Result<Answer>) {
@@ -269,7 +289,8 @@ impl Writer {
     }
 
     fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
-        self.begin(conn).map_err(Failure::whole)?;
+        let until = tasks.iter().map(|task| task.until).min().unwrap_or_else(Instant::now);
+        self.begin(conn, until).map_err(Failure::whole)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
             match task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant) {
@@ -291,10 +312,10 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Takes the write lock, waiting for other processes. If one of them has written, forgets what is known, and looks whether
+    /// Takes the write lock, waiting for other processes until then. If one of them has written, forgets what is known, and looks whether
     /// the file is still of this version.
-    fn begin(&mut self, conn: &Connection) -> Result<()> {
-        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+    fn begin(&mut self, conn: &Connection, until: Instant) -> Result<()> {
+        let mut wait = Wait::until(until, &self.config.effects);
         loop {
             match execute(conn, "BEGIN IMMEDIATE", []) {
                 Ok(_) => break,

@@ -13,7 +13,7 @@ use agent_core::commit::{Commit, Expect, Trigger};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
-use agent_core::{ErrorKind, Seq, SessionStore, WriteOutcome};
+use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt, WriteOutcome};
 use futures::future::join_all;
 use support::Site;
 
@@ -194,6 +194,37 @@ async fn a_lock_that_stays_is_unavailable_in_the_end() {
     assert!(!format!("{error:?}").contains("database is locked"), "{error:?}");
     other.execute_batch("ROLLBACK").unwrap();
     assert!(!store.commit(commit).await.unwrap().replayed);
+}
+
+/// A crowd behind a lock that stays waits as long as one does, and is told so in a way that nobody waits anew for.
+#[tokio::test]
+#[allow(clippy::print_stdout, reason = "what was measured is printed")]
+async fn a_crowd_behind_a_lock_waits_once() {
+    let site = Site::new();
+    let wait = Duration::from_millis(200);
+    let store = site.config().with_busy_timeout(wait).open().await.unwrap();
+    let session = site.session(&store).await;
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut waits = Vec::new();
+    // More than three of the writer's transactions hold.
+    for count in [1, 800] {
+        let begun = tokio::time::Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..count {
+            let (store, commit) = (store.clone(), site.said(&session, &format!("one of {count}: {n}")));
+            tasks.spawn(async move { store.settle(commit).await });
+        }
+        for done in tasks.join_all().await {
+            let error = done.unwrap_err();
+            assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
+            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
+        }
+        waits.push(begun.elapsed());
+    }
+    println!("where {wait:?} are set one waits {:?}, and 800 at once {:?}", waits[0], waits[1]);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.load(session.id).await.unwrap().head, session.head);
 }
 
 /// A reader that stays in its transaction blocks no writer; the write-ahead log is short again after it ends.

@@ -37,6 +37,7 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     outcome: WriteOutcome,
+    timed_out: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -136,6 +137,7 @@ impl Error {
             kind,
             message: message.into(),
             outcome: WriteOutcome::NotApplied,
+            timed_out: false,
             source: None,
         }))
     }
@@ -151,6 +153,14 @@ impl Error {
     #[must_use]
     pub fn with_outcome(mut self, outcome: WriteOutcome) -> Self {
         self.0.outcome = outcome;
+        self
+    }
+
+    /// For backends: states that the operation was tried, or waited for others, for as long as it may. Whoever tries again
+    /// what failed, as [`settle`](crate::store::ext::SessionStoreExt::settle) does, leaves it at that.
+    #[must_use]
+    pub fn timed_out(mut self) -> Self {
+        self.0.timed_out = true;
         self
     }
 
@@ -181,6 +191,11 @@ impl Error {
         self.0.kind == ErrorKind::Unavailable
     }
 
+    /// Whether the operation took all the time that it may take. It may succeed later.
+    pub fn is_timeout(&self) -> bool {
+        self.0.timed_out
+    }
+
     /// Whether the object is proven absent, either never created ([`ErrorKind::NotFound`]) or deleted.
     pub fn is_absent(&self) -> bool {
         matches!(self.0.kind, ErrorKind::NotFound | ErrorKind::Deleted)
@@ -209,6 +224,7 @@ impl From<ParseError> for Error {
             kind: ErrorKind::InvalidInput,
             message,
             outcome: WriteOutcome::NotApplied,
+            timed_out: false,
             source: source.map(Arc::from),
         }))
     }

@@ -26,7 +26,8 @@ use crate::store::{compact, history, retry};
 /// Each returns the errors of the methods that it is made of.
 pub trait SessionStoreExt: SessionStore {
     /// Sends a commit until it is known what became of it: `Unavailable`, a panic of the store and unknown outcomes are
-    /// tried again with the same id, five times with growing pauses; where nobody can tell whether it landed long ago,
+    /// tried again with the same id, five times with growing pauses, unless the store has taken all the time that it
+    /// [may](Error::is_timeout); where nobody can tell whether it landed long ago,
     /// the log is read on from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep
     /// overtaking it (a thousand times). Nothing is ever applied twice.
     ///

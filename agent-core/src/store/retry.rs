@@ -35,7 +35,8 @@ pub(crate) async fn settle<S: SessionStore + ?Sized>(
         if in_doubt && says_nothing(error.kind()) {
             error = error.with_outcome(WriteOutcome::Unknown);
         }
-        if (error.is_retryable() || doubt) && attempt < ATTEMPTS {
+        // The time that the store may take is that of the whole operation.
+        if (error.is_retryable() || doubt) && !error.is_timeout() && attempt < ATTEMPTS {
             tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
             continue;
         }

@@ -115,6 +115,18 @@ async fn a_commit_is_tried_five_times_with_growing_pauses() {
     }
 }
 
+/// What the store has taken all its time for is not tried again: the time is that of the whole operation.
+#[tokio::test(start_paused = true)]
+async fn what_took_all_its_time_is_not_tried_again() {
+    for error in [plain(ErrorKind::Unavailable), unknown(ErrorKind::Unavailable)] {
+        let outcome = error.write_outcome();
+        let (done, commits, reads) = settle([error.timed_out()], None).await;
+        let error = done.unwrap_err();
+        assert!(error.is_timeout() && error.is_retryable());
+        assert_eq!((error.write_outcome(), commits, reads), (outcome, 1, 0));
+    }
+}
+
 /// A store that derives nothing makes nothing anew, and finds nothing wrong.
 #[tokio::test]
 async fn a_store_need_not_derive_anything() {

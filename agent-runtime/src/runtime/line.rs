@@ -75,6 +75,10 @@ impl Line {
         let count = fits.count().max(1).min(waiting.len());
         waiting.drain(..count).collect()
     }
+
+    fn take_all(&self) -> Vec<Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
 }
 
 /// Stores an input, together with others that wait for the session. With `starts` a run is started where one may start: one
@@ -118,8 +122,14 @@ async fn store(handle: &SessionRef, batch: Vec<Waiting>) {
             }
         }
         Err(error) => {
+            // Who has waited for those who waited in vain does not wait as long once more.
+            let late = if error.is_timeout() { handle.line().take_all() } else { Vec::new() };
             for one in batch {
                 drop(one.told.send((Err(error.clone()), handle.snapshot())));
+            }
+            for one in late {
+                let error = error.clone().with_outcome(WriteOutcome::NotApplied);
+                drop(one.told.send((Err(error), handle.snapshot())));
             }
         }
     }

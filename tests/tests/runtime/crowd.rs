@@ -202,6 +202,30 @@ async fn an_error_of_the_store_reaches_everybody() {
     }
 }
 
+/// Where one has waited for as long as it may, nobody behind it waits as long once more.
+#[tokio::test]
+async fn a_crowd_waits_as_long_as_one() {
+    for (name, storage) in all_storages().await {
+        let faulty = Faulty::new(storage);
+        let agent = agent(&faulty.storage(), EchoProvider::new());
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        faulty.hold_commits(true);
+        let tasks = prompts(&agent, &chat, texts(0, 600)).await;
+        // Two would fail, if anybody tried again.
+        faulty.time_commits_out(2);
+        faulty.hold_commits(false);
+        for run in all(tasks).await {
+            let error = run.unwrap_err();
+            assert!(error.is_timeout(), "{name}: {error:?}");
+            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{name}");
+        }
+        assert_eq!(said(&chat).await, [], "{name}");
+        let error = chat.send("late").await.unwrap_err();
+        assert!(error.is_timeout(), "{name}: the second is still to come");
+        read(chat.prompt("now").await.unwrap()).await;
+    }
+}
+
 /// A caller that goes away takes nobody along, also if it was the one that wrote for all; nor does a store that panics.
 #[tokio::test]
 async fn a_caller_that_goes_away_takes_nobody_along() {

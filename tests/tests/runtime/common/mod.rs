@@ -171,6 +171,7 @@ pub(crate) struct Faulty(Arc<Inner>);
 struct Inner {
     under: Storage,
     commits_down: AtomicUsize,
+    commits_late: AtomicUsize,
     answers_lost: AtomicUsize,
     puts_down: AtomicUsize,
     load_down: Mutex<Option<ErrorKind>>,
@@ -189,6 +190,7 @@ impl Faulty {
         Self(Arc::new(Inner {
             under,
             commits_down: AtomicUsize::new(0),
+            commits_late: AtomicUsize::new(0),
             answers_lost: AtomicUsize::new(0),
             puts_down: AtomicUsize::new(0),
             load_down: Mutex::default(),
@@ -211,6 +213,11 @@ impl Faulty {
     /// The next so many commits fail.
     pub(crate) fn fail_commits(&self, count: usize) {
         self.0.commits_down.store(count, Ordering::SeqCst);
+    }
+
+    /// The next so many commits wait in vain for as long as they may.
+    pub(crate) fn time_commits_out(&self, count: usize) {
+        self.0.commits_late.store(count, Ordering::SeqCst);
     }
 
     /// The next so many commits are applied, and nobody is told.
@@ -281,6 +288,8 @@ impl SessionStore for Faulty {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         self.0.held.subscribe().wait_for(|held| !held).await.unwrap();
         down(&self.0.commits_down)?;
+        down(&self.0.commits_late)
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "it is locked, says the test").timed_out())?;
         assert!(down(&self.0.panics).is_ok(), "the store panics, as asked");
         self.0.commits.fetch_add(1, Ordering::SeqCst);
         let committed = self.0.under.sessions.commit(commit).await?;
