@@ -180,14 +180,13 @@ impl SessionStore for MemoryStore {
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let data = self.data()?;
         let events = &data.log(id)?.events;
+        let start = events.partition_point(|event| event.seq <= read.after);
+        let end = events.partition_point(|event| read.wants_before(event)).max(start);
+        let wanted = events[start..end].iter().filter(|event| read.wants(event));
         if read.newest {
-            EventPage::collect(
-                &read,
-                events.iter().rev().skip_while(|event| !read.wants_before(event)).cloned().map(Ok),
-            )
+            EventPage::collect(&read, wanted.rev().cloned().map(Ok))
         } else {
-            let start = events.partition_point(|event| event.seq <= read.after);
-            EventPage::collect(&read, events[start..].iter().cloned().map(Ok))
+            EventPage::collect(&read, wanted.cloned().map(Ok))
         }
     }
 
