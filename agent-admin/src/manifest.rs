@@ -30,6 +30,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use serde::Deserialize;
@@ -59,7 +60,7 @@ const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 #[non_exhaustive]
 pub struct Manifest {
     /// The record.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// Its own events, from the first to the record's head.
     pub events: Vec<Event>,
     /// The sessions that it was made from, parents first.
@@ -149,7 +150,7 @@ impl Manifest {
     ///
     /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted` if its parent was deleted there; those of
     /// [`SessionStoreExt::settle`].
-    pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
+    pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Arc<Session>> {
         self.import_to(store, false).await
     }
 
@@ -159,11 +160,11 @@ impl Manifest {
     /// # Errors
     ///
     /// As for [`import`](Self::import), but for the `Conflict` that this call is for.
-    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Session> {
+    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Arc<Session>> {
         self.import_to(store, true).await
     }
 
-    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Session> {
+    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Arc<Session>> {
         let id = self.session.id;
         let members = self.check_family(store).await?;
         if let Some(shelf) = members.iter().find(|member| !completes && Shelf::may_have(member.id)) {
@@ -183,7 +184,7 @@ impl Manifest {
             if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
                 continue;
             }
-            let rest = not_there(store, *session, there.as_ref(), events, false).await?;
+            let rest = not_there(store, *session, there.as_deref(), events, false).await?;
             if let Some(there) = there.as_ref().filter(|_| !rest.is_empty() && !completes) {
                 return Err(Error::new(
                     ErrorKind::Conflict { head: Some(there.head) },
@@ -214,13 +215,13 @@ impl Manifest {
                 format!("session {id} was deleted in this store; its id is not used again"),
             ));
         }
-        let rest = not_there(store, id, there.as_ref(), &self.events, true).await?;
+        let rest = not_there(store, id, there.as_deref(), &self.events, true).await?;
         missing.push((id, there, rest));
         // All of it is decided before any of it is stored, so that nothing of a document that is refused stays behind.
         for (id, there, rest) in &mut missing {
             for commit in commits(*id, rest) {
-                if let Plan::Write { after, .. } = plan(there.as_ref(), &commit?)? {
-                    *there = Some(*after);
+                if let Plan::Write { after, .. } = plan(there.as_deref(), &commit?)? {
+                    *there = Some(after);
                 }
             }
         }
@@ -244,11 +245,11 @@ impl Manifest {
 
     /// The records that the document's events make, the session's own last. Refuses those that cannot have come to be as it
     /// says: each after the one that it was made from, one level deeper, and with that one's lineage.
-    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Vec<Session>> {
+    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Vec<Arc<Session>>> {
         let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
         let mut members = Vec::with_capacity(self.ancestors.len() + 1);
         for (id, events) in ancestors.chain([(self.session.id, &self.events)]) {
-            members.push(folded(id, events)?);
+            members.push(Arc::new(folded(id, events)?));
         }
         for (n, record) in members.iter().enumerate() {
             let (before, behind) = members.split_at(n);
@@ -335,13 +336,13 @@ impl Manifest {
         let ancestors = ancestors.into_iter().map(|Shared { session, events }| {
             read_session(session, &events).map(|(_, events)| Ancestor { session, events })
         });
-        Ok(Self { session, events, ancestors: ancestors.collect::<Result<_>>()? })
+        Ok(Self { session: Arc::new(session), events, ancestors: ancestors.collect::<Result<_>>()? })
     }
 }
 
 /// The sessions that another was made from, parents first: each whole as far as one that was made from it shares it.
 async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
-    let mut found: HashMap<SessionId, (Session, Seq)> = HashMap::new();
+    let mut found: HashMap<SessionId, (Arc<Session>, Seq)> = HashMap::new();
     let mut wanted = shared_by(session);
     while let Some((id, until)) = wanted.pop() {
         match found.entry(id) {
@@ -392,7 +393,7 @@ fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
 }
 
 /// The session of this id, if there is one.
-async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Option<Session>> {
+async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Option<Arc<Session>>> {
     match store.load(id).await {
         Ok(session) => Ok(Some(session)),
         Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),

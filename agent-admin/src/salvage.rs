@@ -1,6 +1,7 @@
 //! A new session of what can be read of a damaged one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tracing::instrument;
 
@@ -28,7 +29,7 @@ const BYTES: usize = 4 << 20;
 #[non_exhaustive]
 pub struct Salvaged {
     /// The new session.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// How many events of the damaged one could be read.
     pub read: u64,
     /// What could not be read.
@@ -111,7 +112,7 @@ pub async fn salvage(
 
 /// A session without a readable record, as its first event and the number of its last tell: where its history lies,
 /// and how far it goes. `None` where the first cannot be read either.
-async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Session>> {
+async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session>>> {
     let first = match storage.sessions.read(id, ReadEvents::first(1)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(None),
         first => first?.events.pop(),
@@ -120,7 +121,7 @@ async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Session>> {
         return Ok(None);
     };
     session.head = last(storage, id).await?;
-    Ok(Some(session))
+    Ok(Some(Arc::new(session)))
 }
 
 /// The last event that can be read.
@@ -133,7 +134,7 @@ async fn last(storage: &Storage, id: SessionId) -> Result<Seq> {
 struct Saved<'a> {
     storage: &'a Storage,
     effects: &'a Effects,
-    session: Session,
+    session: Arc<Session>,
     /// What was said up to here in the damaged one was cleared.
     visible_from: Seq,
     ready: Vec<NewEvent>,
@@ -201,7 +202,7 @@ impl Saved<'_> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<Session> {
+    async fn finish(mut self) -> Result<Arc<Session>> {
         for (written, actor) in std::mem::take(&mut self.documents).into_values() {
             let mut anew = DocumentWritten::after(None, written.name, written.text);
             (anew.format, anew.limit) = (written.format, written.limit);

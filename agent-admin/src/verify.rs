@@ -192,7 +192,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         if record.status.state == SessionState::Deleted {
             return self.what_is_left(&name, &record).await;
         }
-        if item.head == record.head && *item != SessionSummary::from(&record) {
+        if item.head == record.head && *item != SessionSummary::from(&*record) {
             self.so_far.found(FindingKind::Differs, &name, "the list shows another state than its record");
         }
         // What belongs to the tenant lies in a workspace that nobody need have made.

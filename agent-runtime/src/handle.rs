@@ -12,11 +12,11 @@ use crate::retention::{Former, refuse_shelf};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::calls::call_at;
 use crate::runtime::holder::{Watched, watch_holder};
-use crate::runtime::line::{cut_off, say};
-use crate::runtime::run::{Input, Run};
+use crate::runtime::run::{Begun, Input, Run};
+use crate::runtime::say::{cut_off, say};
 use crate::runtime::session_ref::SessionRef;
 use crate::runtime::stop::is_set;
-use crate::runtime::turn::{Begun, Cause, begin, stored};
+use crate::runtime::turn::{Cause, begin, stored};
 use crate::runtime::{children, settings};
 use crate::views::SessionView;
 use agent_core::commit::{Commit, Committed, Expect, Trigger};
@@ -140,7 +140,7 @@ impl AgentRuntime {
 }
 
 impl SessionHandle {
-    pub(crate) fn new(runtime: AgentRuntime, session: Session) -> Self {
+    pub(crate) fn new(runtime: AgentRuntime, session: Arc<Session>) -> Self {
         Self { inner: SessionRef::new(runtime, session) }
     }
 
@@ -169,6 +169,9 @@ impl SessionHandle {
     }
 
     /// Stores what a person says and starts a run that answers it, both in one commit.
+    ///
+    /// Prompts that wait for one another go in one commit and are answered by one run, which one of the callers gets: if it is
+    /// cancelled or fails, that concerns them all.
     ///
     /// Where no run may start, the input is stored all the same: the stream then says so, with the name of whoever
     /// runs the session, and ends. A holder that is proven dead is replaced at once; for one that is only silent, see

@@ -27,6 +27,7 @@
 //! `runtime`, `{"version", "state"}`. The parts are those of fleet-rlm's session manifest.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -202,7 +203,7 @@ impl StatePayload {
         effects: &Effects,
         id: SessionId,
         actor: Actor,
-    ) -> Result<Session> {
+    ) -> Result<Arc<Session>> {
         let now = store.load(id).await?;
         let history = self.history.iter().map(TranscriptMessage::to_event).collect();
         let mut commit = Commit::seal(effects, id, now.head)

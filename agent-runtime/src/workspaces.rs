@@ -1,5 +1,7 @@
 //! Workspaces across the stores: which one a device belongs to, and which session is its main one.
 
+use std::sync::Arc;
+
 use tracing::warn;
 
 use agent_core::clock::Effects;
@@ -312,7 +314,7 @@ impl WorkspaceManager {
     /// Those of the store; `Deleted` or `Busy` where the workspace was deleted, or is being deleted, and the session
     /// would have been new; `Corrupt` if it is damaged: `agent-admin` salvages what can be read of it, and
     /// [`set_main_session`](Self::set_main_session) puts that in its place.
-    pub async fn main_session(&self, workspace: &Workspace) -> Result<Session> {
+    pub async fn main_session(&self, workspace: &Workspace) -> Result<Arc<Session>> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
             let session = match self.session_or_new(NewSession::new(main, id)).await {
@@ -342,7 +344,7 @@ impl WorkspaceManager {
         ))
     }
 
-    async fn session_or_new(&self, new: NewSession) -> Result<Session> {
+    async fn session_or_new(&self, new: NewSession) -> Result<Arc<Session>> {
         let id = new.id;
         match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
@@ -358,7 +360,7 @@ impl WorkspaceManager {
 
     /// Creates a session, then looks whether its workspace is still in use. A deletion marks the workspace, then looks
     /// for sessions: so one of the two sees the other, and nothing new stays in a workspace that is deleted.
-    async fn create_session(&self, new: NewSession) -> Result<Session> {
+    async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
         let workspace = new.created.workspace;
         let session = self.storage.sessions.create(&self.effects, new).await?;
         match self.load_in_use(workspace).await {
@@ -420,7 +422,7 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
-    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Session> {
+    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Arc<Session>> {
         self.load_in_use(workspace).await?;
         self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with(patch)).await
     }

@@ -21,7 +21,7 @@ use crate::failure::{brief, shown};
 #[derive(Debug)]
 enum Answer {
     Commit(CommitId, Result<Box<Committed>>),
-    Load(Result<Box<Session>>),
+    Load(Result<Arc<Session>>),
     /// Of the newest events.
     Read(Result<EventPage>),
 }
@@ -41,11 +41,6 @@ pub struct History {
     steps: Arc<AtomicU64>,
     commits: Arc<Mutex<BTreeMap<CommitId, Commit>>>,
     calls: Arc<Mutex<Vec<Call>>>,
-}
-
-/// An error once more, since errors cannot be cloned.
-fn again(error: &Error) -> Error {
-    Error::new(error.kind().clone(), error.to_string()).with_outcome(error.write_outcome())
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,8 +68,7 @@ impl History {
         held(&self.commits).insert(id, commit.clone());
         let asked = self.moment();
         let done = store.commit(commit).await;
-        let answer = done.as_ref().map(|done| Box::new(done.clone())).map_err(again);
-        self.note(client, session, asked, Answer::Commit(id, answer));
+        self.note(client, session, asked, Answer::Commit(id, done.clone().map(Box::new)));
         done
     }
 
@@ -83,11 +77,10 @@ impl History {
     /// # Errors
     ///
     /// Those of [`SessionStore::load`].
-    pub async fn load(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<Session> {
+    pub async fn load(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>> {
         let asked = self.moment();
         let done = store.load(id).await;
-        let answer = done.as_ref().map(|done| Box::new(done.clone())).map_err(again);
-        self.note(client, id, asked, Answer::Load(answer));
+        self.note(client, id, asked, Answer::Load(done.clone()));
         done
     }
 
@@ -99,8 +92,7 @@ impl History {
     pub async fn read(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<EventPage> {
         let asked = self.moment();
         let done = store.read(id, ReadEvents::last(50)).await;
-        let answer = done.as_ref().map(Clone::clone).map_err(again);
-        self.note(client, id, asked, Answer::Read(answer));
+        self.note(client, id, asked, Answer::Read(done.clone()));
         done
     }
 
@@ -143,22 +135,22 @@ struct Judge<'a> {
     commits: &'a BTreeMap<CommitId, Commit>,
     log: &'a [Event],
     /// After each commit, from the first on.
-    states: Vec<Session>,
+    states: Vec<Arc<Session>>,
     ids: Vec<CommitId>,
 }
 
 impl<'a> Judge<'a> {
     /// Replays the log: every commit in it is what `plan` makes of what was before.
     fn new(commits: &'a BTreeMap<CommitId, Commit>, log: &'a [Event]) -> Result<Self, String> {
-        let (mut states, mut ids) = (Vec::<Session>::new(), Vec::new());
+        let (mut states, mut ids) = (Vec::<Arc<Session>>::new(), Vec::new());
         for events in log.chunk_by(|a, b| a.commit == b.commit) {
             let Some(id) = events.first().map(|event| event.commit) else { continue };
             if ids.contains(&id) {
                 return Err(format!("commit {id} is in the log twice"));
             }
             let commit = commits.get(&id).ok_or_else(|| format!("commit {id} is nobody's"))?;
-            match plan(states.last(), commit) {
-                Ok(Plan::Write { events: planned, after, .. }) if planned == events => states.push(*after),
+            match plan(states.last().map(|last| &**last), commit) {
+                Ok(Plan::Write { events: planned, after, .. }) if planned == events => states.push(after),
                 other => {
                     return Err(format!(
                         "commit {id} has no business after commit {}: {}",
@@ -176,7 +168,7 @@ impl<'a> Judge<'a> {
     fn place_of(&self, seen: &Session) -> Result<Place, String> {
         let at = self.states.iter().position(|state| state.head == seen.head);
         let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
-        if self.states[at] == *seen {
+        if *self.states[at] == *seen {
             Ok(2 * (at + 1) + 1)
         } else {
             Err(format!("another record at event {} than the log gives", seen.head))
@@ -274,7 +266,7 @@ impl<'a> Judge<'a> {
             let place = 2 * k + 1;
             let in_time =
                 after.is_none_or(|after| after <= place) && before.is_none_or(|before| place <= before);
-            let planned = plan(self.states.get(k - 1), &self.commits[&id]);
+            let planned = plan(self.states.get(k - 1).map(|before| &**before), &self.commits[&id]);
             in_time && planned.is_err_and(|planned| planned.kind() == error.kind())
         });
         if right {

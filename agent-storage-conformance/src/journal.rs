@@ -184,7 +184,7 @@ impl SessionStore for Recorded {
         answer
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.call(format!("load session {}", short(id)), self.inner.sessions.load(id), |session| {
             format!("head {}, {}", session.head, session.status)
         })
@@ -241,7 +241,7 @@ impl SessionStore for Recorded {
         self.call("rebuild what is derived".to_owned(), self.inner.sessions.rebuild(), sessions).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let what = format!("delete the damaged session {}", short(id));
         let deleted = self.inner.sessions.delete_damaged(id, at, reason);
         self.call(what, deleted, |session| format!("a tombstone at event {}", session.head)).await

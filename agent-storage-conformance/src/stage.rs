@@ -238,13 +238,13 @@ impl Stage {
     }
 
     /// A stored session, idle.
-    pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Session> {
+    pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Arc<Session>> {
         let new = self.session(storage).await?;
         self.create(storage, new).await
     }
 
     /// Stores a session.
-    pub(crate) async fn create(&self, storage: &Storage, new: NewSession) -> Checked<Session> {
+    pub(crate) async fn create(&self, storage: &Storage, new: NewSession) -> Checked<Arc<Session>> {
         Ok(storage.sessions.commit(Commit::create(&self.effects, new)).await?.session)
     }
 
@@ -264,8 +264,13 @@ impl Stage {
     }
 
     /// Commits `count` messages, in commits of at most a thousand; returns the session after them.
-    pub(crate) async fn fill(&self, storage: &Storage, session: &Session, count: usize) -> Checked<Session> {
-        let mut session = session.clone();
+    pub(crate) async fn fill(
+        &self,
+        storage: &Storage,
+        session: &Session,
+        count: usize,
+    ) -> Checked<Arc<Session>> {
+        let mut session = Arc::new(session.clone());
         let mut done = 0;
         while done < count {
             let part = (count - done).min(1000);
@@ -282,7 +287,7 @@ impl Stage {
         storage: &Storage,
         session: &Session,
         text: &str,
-    ) -> Checked<(Session, RunId)> {
+    ) -> Checked<(Arc<Session>, RunId)> {
         let run = self.effects.new_run_id();
         let commit = self
             .seal(session)

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
@@ -29,7 +30,7 @@ pub(crate) fn delete_damaged(
     slot: &mut Slot,
     id: SessionId,
     (at, reason): (Timestamp, Reason),
-) -> Result<Attempt<Session>> {
+) -> Result<Attempt<Arc<Session>>> {
     if slot.poisoned {
         return Err(poisoned(&format!("session {id}")));
     }
@@ -103,12 +104,12 @@ fn delete_locked(
     id: SessionId,
     locked: Locked<'_>,
     (at, reason): (Timestamp, Reason),
-) -> Result<Attempt<Session>> {
+) -> Result<Attempt<Arc<Session>>> {
     let (env, folder, owner) = (&tenant.env, locked.path, tenant.layout.owner(id));
     let known = match record::load(env, folder, owner) {
         Ok(None) => return Err(not_found(id)),
         Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
-            return Ok(Attempt::Done(loaded.record));
+            return Ok(Attempt::Done(Arc::new(loaded.record)));
         }
         Ok(Some(loaded)) if loaded.bad.is_none_or(|bad| !bad.middle) => {
             return Err(Error::new(
@@ -134,7 +135,7 @@ fn delete_locked(
     cell.forget();
     held(&tenant.summaries).remove(&id);
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-    Ok(Attempt::Done(tombstone))
+    Ok(Attempt::Done(Arc::new(tombstone)))
 }
 
 /// The last event of which the header can be read.

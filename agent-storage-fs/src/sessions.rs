@@ -247,8 +247,7 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
     place::point(tenant, id, after.workspace);
-    let open =
-        Open::made(env, (folder.clone(), tenant.layout.owner(id)), log, lock, Session::clone(after), lease);
+    let open = Open::made(env, (folder.clone(), tenant.layout.owner(id)), log, lock, after.clone(), lease);
     if let Some(state) = open.state() {
         cell.learn(state.cached());
     }

@@ -90,17 +90,11 @@ impl Open {
         (folder, owner): (PathBuf, Owner),
         (log, stat): (Box<dyn IoFile>, Stat),
         (lock, lock_id): (Box<dyn IoFile>, FileId),
-        record: Session,
+        record: Arc<Session>,
         lease: Option<lease::Mine>,
     ) -> Self {
-        let state = State {
-            record: Arc::new(record),
-            end: stat.len,
-            synced: stat.len,
-            snapshot: 0,
-            id: stat.id,
-            purged: false,
-        };
+        let state =
+            State { record, end: stat.len, synced: stat.len, snapshot: 0, id: stat.id, purged: false };
         let (env, log_id) = (env.clone(), stat.id);
         Self { env, folder, owner, log, log_id, lock, lock_id, state: Some(state), lease }
     }
@@ -306,7 +300,7 @@ impl Open {
 
     /// Under the lock: writes a commit at the end of the log, with one write and one sync. `false` if the log lost its name
     /// meanwhile: then nothing was written.
-    pub(crate) fn append(&mut self, events: &[Event], after: &Session) -> Result<bool, Doubt> {
+    pub(crate) fn append(&mut self, events: &[Event], after: &Arc<Session>) -> Result<bool, Doubt> {
         let path = self.log_path();
         let Some(state) = &self.state else {
             let what = format!("{} was not read before a write; open the store again", path.display());
@@ -335,7 +329,7 @@ impl Open {
         tracing::Span::current().record("bytes", lines.len());
         let end = before + lines.len() as u64;
         if let Some(state) = &mut self.state {
-            state.record = Arc::new(after.clone());
+            state.record = after.clone();
             (state.end, state.synced) = (end, end);
         }
         if new != old {

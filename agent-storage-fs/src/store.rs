@@ -164,7 +164,7 @@ impl FsStore {
     /// # Errors
     ///
     /// Those of [`SessionStoreExt::replace`](agent_core::SessionStoreExt::replace).
-    pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Session> {
+    pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Arc<Session>> {
         let id = edit.session;
         let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
         let work = async {
@@ -177,7 +177,7 @@ impl FsStore {
                 })
                 .await?;
             let session = if said {
-                Arc::unwrap_or_clone(now)
+                now
             } else {
                 let events = edit.transcript.messages.iter().map(TranscriptMessage::to_event).collect();
                 self.replace(&self.shared.env.effects, id, expect, events).await?.session
@@ -331,10 +331,10 @@ impl SessionStore for FsStore {
         observed(span, work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
         let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
-        Ok(Arc::unwrap_or_clone(observed(span, session).await?))
+        observed(span, session).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -424,7 +424,7 @@ impl SessionStore for FsStore {
         observed(span, self.look(listing::check)).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let span = info_span!("store.delete_damaged", store = "fs", session = %id, outcome = Empty);
         let work = self.write(id, move |tenant, cell, slot| {
             delete_damaged::delete_damaged(tenant, cell, slot, id, (at, reason))

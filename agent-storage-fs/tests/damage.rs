@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, Trigger};
@@ -44,7 +45,7 @@ fn tails(root: &Path, id: SessionId) -> Vec<Vec<u8>> {
 }
 
 /// A session of one message, and then a commit of three.
-async fn small(root: &Path) -> (SessionId, Session, Vec<Event>) {
+async fn small(root: &Path) -> (SessionId, Arc<Session>, Vec<Event>) {
     let effects = Effects::default();
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
@@ -305,7 +306,7 @@ async fn a_snapshot_of_another_log_is_not_believed() {
     assert_eq!(fs::metadata(mine.join("events.jsonl")).unwrap().len(), offset_of(&mine));
     let theirs = SessionStore::load(&open(folders[1].path()).await, id).await.unwrap();
     let record = SessionStore::load(&open(folders[0].path()).await, id).await.unwrap();
-    assert_eq!((record.recent, record.created_at), (theirs.recent, theirs.created_at));
+    assert_eq!((&record.recent, record.created_at), (&theirs.recent, theirs.created_at));
 }
 
 /// How much of the log the snapshot in a folder covers.

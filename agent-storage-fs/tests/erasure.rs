@@ -4,6 +4,7 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, Trigger};
@@ -24,7 +25,7 @@ fn with_word(root: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// The main session of the default workspace, with a word in all that is said of it.
-async fn wordy(store: &FsStore, effects: &Effects) -> Session {
+async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let main = effects.new_session_id();
     let home = Workspace::new(WorkspaceId::DEFAULT, "home", main, effects.now());
     store.put(home, Expect::Absent).await.unwrap();
@@ -42,7 +43,7 @@ async fn wordy(store: &FsStore, effects: &Effects) -> Session {
     SessionStore::load(store, main).await.unwrap()
 }
 
-async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Session {
+async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Arc<Session> {
     let delete =
         Commit::seal(effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
     store.commit(delete).await.unwrap().session
@@ -70,7 +71,7 @@ async fn purge_leaves_no_word_in_any_file() {
     assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
     drop(store);
     let store = hasty(folder.path()).await;
-    assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), deleted.tombstone());
+    assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), deleted.tombstone().into());
     store.rebuild().await.unwrap();
     drop(store);
     assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
@@ -93,7 +94,7 @@ async fn purge_that_keeps_all_events_is_noticed() {
     let purge = Purge::new(session.id, deleted.head).keep(deleted.head);
     assert_eq!(store.purge(purge.clone()).await.unwrap().events, 0);
     for handle in [&store, &other] {
-        assert_eq!(SessionStore::load(handle, session.id).await.unwrap(), deleted.tombstone());
+        assert_eq!(SessionStore::load(handle, session.id).await.unwrap(), deleted.tombstone().into());
         let listed = SessionStore::list(handle, all.clone()).await.unwrap().items;
         assert_eq!(listed[0].attributes, deleted.tombstone().attributes);
         let kept = handle.read(session.id, ReadEvents::last(1)).await.unwrap().events;

@@ -128,7 +128,7 @@ async fn a_log_in_place_of_another_is_read_anew() {
         }
         let found = SessionStore::load(&store, ids[0]).await.unwrap();
         let record = SessionStore::load(&theirs, ids[1]).await.unwrap();
-        assert_eq!((found.recent, found.created_at), (record.recent, record.created_at), "{between}");
+        assert_eq!((&found.recent, found.created_at), (&record.recent, record.created_at), "{between}");
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 use agent_admin::verify::verify;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use agent_core::clock::Effects;
@@ -41,7 +42,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
 }
 
 /// A store with some of everything.
-async fn furnished(root: &Path, effects: &Effects) -> [Session; 4] {
+async fn furnished(root: &Path, effects: &Effects) -> [Arc<Session>; 4] {
     let store = hasty(root).await;
     let id = effects.new_session_id();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());

@@ -30,7 +30,7 @@ async fn verified(store: &FsStore) -> Verification {
 }
 
 /// The main session of the default workspace, in which one thing was said.
-async fn talk(store: &FsStore, effects: &Effects) -> Session {
+async fn talk(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let id = effects.new_session_id();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     store.put(record, Expect::Absent).await.unwrap();

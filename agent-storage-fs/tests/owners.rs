@@ -8,6 +8,7 @@ use agent_admin::verify::verify;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_admin::verify::Verification;
 use agent_core::clock::Effects;
@@ -41,7 +42,7 @@ async fn verified(store: &FsStore) -> Verification {
 }
 
 /// A session in which one thing was said.
-async fn talk(store: &FsStore, effects: &Effects, text: &str) -> Session {
+async fn talk(store: &FsStore, effects: &Effects, text: &str) -> Arc<Session> {
     let new = session(store, effects).await;
     say(store, effects, new.id, new.head, text).await;
     SessionStore::load(store, new.id).await.unwrap()

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
@@ -187,7 +188,7 @@ async fn a_file_in_place_of_a_session_is_named() {
 // --- the transcript --------------------------------------------------------------------------------------------------
 
 /// A workspace, its main session with one message, and `session.md` as it was rendered.
-async fn rendered(root: &Path, effects: &Effects) -> (Session, String) {
+async fn rendered(root: &Path, effects: &Effects) -> (Arc<Session>, String) {
     let store = hasty(root).await;
     let id = effects.new_session_id();
     store.put(Workspace::new(HOME, "home", id, effects.now()), Expect::Absent).await.unwrap();

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
@@ -34,12 +35,13 @@ fn manager(store: &FsStore, effects: &Effects) -> WorkspaceManager {
 }
 
 /// A session of three messages.
-async fn three(store: &FsStore, effects: &Effects) -> Session {
-    let mut now = session(store, effects).await;
+async fn three(store: &FsStore, effects: &Effects) -> Arc<Session> {
+    let new = session(store, effects).await;
+    let mut head = new.head;
     for text in ["first", "second", "third"] {
-        now.head = say(store, effects, now.id, now.head, text).await;
+        head = say(store, effects, new.id, head, text).await;
     }
-    SessionStore::load(store, now.id).await.unwrap()
+    SessionStore::load(store, new.id).await.unwrap()
 }
 
 /// A handle that remembers the session as it was before the damage sees the deletion, and adds nothing to it.

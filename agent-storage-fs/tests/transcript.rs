@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
@@ -49,7 +50,7 @@ fn messages(text: &str) -> Vec<(Speaker, String)> {
 }
 
 /// A workspace and its main session.
-async fn home(store: &FsStore, effects: &Effects) -> Session {
+async fn home(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let id = effects.new_session_id();
     let record = Workspace::new(HOME, "home", id, effects.now());
     store.put(record, Expect::Absent).await.unwrap();
@@ -57,7 +58,7 @@ async fn home(store: &FsStore, effects: &Effects) -> Session {
 }
 
 /// One message of each, and the head after them.
-async fn turn(store: &FsStore, effects: &Effects, session: &Session, text: &str) -> Session {
+async fn turn(store: &FsStore, effects: &Effects, session: &Session, text: &str) -> Arc<Session> {
     let events = vec![NewEvent::user_message(text), NewEvent::agent_message(text.to_uppercase())];
     store.append(effects, session.id, session.head, events).await.unwrap().session
 }

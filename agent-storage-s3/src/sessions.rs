@@ -98,9 +98,9 @@ impl Tenant {
     }
 
     /// The newest commit of a session that must be there, and its record.
-    pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<(Arc<Entry>, Session)> {
+    pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<(Arc<Entry>, Arc<Session>)> {
         let head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-        let record = record(&head)?.clone();
+        let record = Arc::new(record(&head)?.clone());
         Ok((head, record))
     }
 
@@ -277,7 +277,7 @@ impl Tenant {
     pub(crate) async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let until = self.bucket.deadline();
         let (_, session) = self.existing(id, until).await?;
-        if session.lease.is_none_or(|lease| lease.epoch != epoch) {
+        if session.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
             return Ok(());
         }
         // Any other number than before; the chance of the same twice in a row does no more than a lost beat.

@@ -145,7 +145,7 @@ impl SessionStore for S3Store {
         self.observed(span, work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
         self.observed(span, async { self.tenant.existing(id, until).await.map(|(_, record)| record) }).await

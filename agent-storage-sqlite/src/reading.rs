@@ -1,6 +1,7 @@
 //! Reading sessions: the record, a page of the log, signs of life. Each is one statement, which sees one moment.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::json::to_text;
@@ -25,11 +26,11 @@ pub(crate) enum Found<T> {
 }
 
 /// The session's record.
-pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Session>> {
+pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Arc<Session>>> {
     let sql = "SELECT record, record_crc FROM logs JOIN sessions USING (log) \
         WHERE logs.tenant = ? AND session = ?";
     match first(conn, sql, params![tenant, id.to_string()], |row| Ok(record(row, 0, tenant, id)?))? {
-        Some(session) => Ok(session.map_or(Found::Broken, Found::Whole)),
+        Some(session) => Ok(session.map_or(Found::Broken, |session| Found::Whole(Arc::new(session)))),
         None => absent(conn, tenant, id),
     }
 }

@@ -67,7 +67,7 @@ fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool
         }
     };
     write_record(conn, tenant, log, &session, kept)?;
-    Ok(Some(Stored { log, session }))
+    Ok(Some(Stored { log, session: Arc::new(session) }))
 }
 
 /// The number of a session's log of which somebody deleted the row in `logs`, by the row of the session's record; stored
@@ -189,7 +189,7 @@ pub(crate) fn delete_damaged(
     tenant: &Arc<str>,
     id: SessionId,
     (at, reason): (Timestamp, Reason),
-) -> Step<Session> {
+) -> Step<Arc<Session>> {
     match session(conn, tenant, id, true) {
         Ok(None) => return Err(no_session(id).into()),
         Ok(Some(stored)) if stored.session.status.state == SessionState::Deleted => return Ok(stored.session),
@@ -227,7 +227,7 @@ pub(crate) fn delete_damaged(
         params![&**tenant, name, kept, checksum(&[tenant, &name, &record]), record],
     )?;
     write_record(conn, tenant, log, &tombstone, Some(kept))?;
-    Ok(tombstone)
+    Ok(Arc::new(tombstone))
 }
 
 fn is_there(conn: &Connection, tenant: &str, name: &str) -> Step<bool> {

@@ -47,7 +47,7 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Committed(Box<Committed>),
     Purged(Purged),
-    Session(Box<Session>),
+    Session(Arc<Session>),
     Workspace(Box<Workspace>),
     Bound(WorkspaceId),
     Was(bool),
@@ -111,7 +111,7 @@ impl Request {
                 known.remove(&(tenant.clone(), *id));
                 // The record may be whole and its summary not: both are written anew.
                 let stored = rebuild::mend(conn, tenant, *id, true)?;
-                Answer::Session(Box::new(stored.ok_or_else(|| no_session(*id))?.session))
+                Answer::Session(stored.ok_or_else(|| no_session(*id))?.session)
             }
             Self::Rebuild { all } => {
                 known.clear();
@@ -119,7 +119,7 @@ impl Request {
             }
             Self::DeleteDamaged(id, at, reason) => {
                 known.remove(&(tenant.clone(), *id));
-                Answer::Session(Box::new(rebuild::delete_damaged(conn, tenant, *id, (*at, *reason))?))
+                Answer::Session(rebuild::delete_damaged(conn, tenant, *id, (*at, *reason))?)
             }
             Self::Put(workspace, expect) => {
                 Answer::Workspace(Box::new(workspaces::put(conn, tenant, workspace, *expect)?))

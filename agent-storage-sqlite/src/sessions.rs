@@ -35,7 +35,9 @@ fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) 
         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     let found = first(conn, sql, params![tenant, id.to_string()], |row| {
         let (log, has_end) = (number(row, 2)?, number(row, 3)? == 1);
-        Ok(record(row, 0, tenant, id)?.filter(|_| has_end).map(|session| Stored { log, session }))
+        Ok(record(row, 0, tenant, id)?
+            .filter(|_| has_end)
+            .map(|session| Stored { log, session: Arc::new(session) }))
     })?;
     let had_record = found.is_some();
     let stored = match found.flatten() {
@@ -57,7 +59,7 @@ pub(crate) fn commit(
     look(conn, known, tenant, commit.session)?;
     let key = (tenant.clone(), commit.session);
     let now = known.get(&key);
-    let planned = plan(now.map(|now| &now.session), commit)?;
+    let planned = plan(now.map(|now| &*now.session), commit)?;
     let Plan::Write { events, after, .. } = &planned else { return Ok(planned.committed()) };
     let log = match now {
         Some(Stored { log, session }) => {
@@ -113,7 +115,7 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let kept = first_number(conn, sql, params![tenant, id])?;
     // The row of the record too, with its columns and labels.
     write_record(conn, tenant, log, &tombstone, kept)?;
-    known.insert(key, Stored { log, session: tombstone });
+    known.insert(key, Stored { log, session: Arc::new(tombstone) });
     Ok(Purged::new(removed as u64))
 }
 

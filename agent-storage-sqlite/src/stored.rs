@@ -1,5 +1,7 @@
 //! The rows of one session: its log, its events, its record, its tombstone.
 
+use std::sync::Arc;
+
 use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionId};
@@ -13,7 +15,7 @@ use crate::session_rows::{insert_record, replace_labels};
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) log: i64,
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
 }
 
 /// The error for a session that there never was.

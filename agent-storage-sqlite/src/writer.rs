@@ -26,6 +26,8 @@ use crate::{place, schema};
 /// The most requests, and about the most bytes, of one transaction.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
+/// How long other processes may be in the way of a request that had to wait for its turn.
+const MOMENT: Duration = Duration::from_millis(20);
 /// How many records are remembered.
 const KNOWN: usize = 256;
 /// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
@@ -224,6 +226,10 @@ impl Writer {
             Err(failure) if failure.error.is_timeout() && !failure.alone => {
                 let now = Instant::now();
                 let (late, rest): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.until <= now);
+                if late.is_empty() {
+                    // It was not the lock that took the time.
+                    Wait::new(MOMENT, &self.config.effects).pause();
+                }
                 for task in late {
                     self.answer(task, Err(failure.error.clone()));
                 }
@@ -231,11 +237,16 @@ impl Writer {
             }
             Err(failure) if failure.alone && tasks.len() > 1 => {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
+                let in_doubt = failure.error.write_outcome() == WriteOutcome::Unknown;
                 for task in tasks {
                     let alone = self.transaction(std::slice::from_ref(&task));
                     let answer = alone
                         .map_err(|failure| failure.error)
                         .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gone())));
+                    // The group may have been stored, and a refusal of this attempt does not tell.
+                    let answer = answer.map_err(|error| {
+                        if in_doubt { error.with_outcome(WriteOutcome::Unknown) } else { error }
+                    });
                     self.answer(task, answer);
                 }
             }
@@ -289,7 +300,9 @@ impl Writer {
     }
 
     fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
-        let until = tasks.iter().map(|task| task.until).min().unwrap_or_else(Instant::now);
+        // What waited here for its turn has at least a moment for other processes.
+        let (now, until) = (Instant::now(), tasks.iter().map(|task| task.until).min());
+        let until = until.map_or(now, |until| until.max(now + MOMENT));
         self.begin(conn, until).map_err(Failure::whole)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {

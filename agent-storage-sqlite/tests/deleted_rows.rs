@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use agent_admin::verify::{Verification, verify};
 use agent_core::clock::Effects;
 use agent_core::commit::Expect;
@@ -23,9 +25,9 @@ const TABLES: [&str; 8] =
 /// A store with at least one row in each table.
 struct Stocked {
     site: Site,
-    first: Session,
-    purged: Session,
-    last: Session,
+    first: Arc<Session>,
+    purged: Arc<Session>,
+    last: Arc<Session>,
 }
 
 impl Stocked {
@@ -71,14 +73,14 @@ impl Stocked {
     }
 
     /// New sessions are made, and this one is read and goes on.
-    async fn goes_on(&self, store: &SqliteStore, other: &Session, case: &str) -> Session {
+    async fn goes_on(&self, store: &SqliteStore, other: &Session, case: &str) -> Arc<Session> {
         for _ in 0..2 {
             let new = NewSession::new(self.site.effects.new_session_id(), other.workspace);
             let new = SessionStoreExt::create(store, &self.site.effects, new).await;
             let new = new.unwrap_or_else(|error| panic!("{case}: no session can be made: {error}"));
             self.site.say(store, &new, "new").await;
         }
-        assert_eq!(SessionStore::load(store, other.id).await.unwrap(), *other, "{case}");
+        assert_eq!(SessionStore::load(store, other.id).await.unwrap().as_ref(), other, "{case}");
         let said = vec![NewEvent::user_message("more")];
         let more = store.append(&self.site.effects, other.id, other.head, said).await.unwrap();
         more.session

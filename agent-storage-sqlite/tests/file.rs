@@ -279,7 +279,7 @@ async fn a_purge_removes_every_byte() {
     site.raw().execute_batch("DELETE FROM sessions").unwrap();
     drop(store);
     let store = site.open().await;
-    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone());
+    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone().into());
     let hidden = store.list(SessionQuery::new().states([SessionState::Deleted])).await.unwrap();
     assert_eq!(hidden.items.len(), 1);
     assert!(store.read(session.id, ReadEvents::default()).await.unwrap().events.is_empty());
@@ -316,9 +316,9 @@ async fn purge_leaves_no_word_of_the_record() {
     let deleted = store.commit(delete).await.unwrap().session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     assert_eq!(found(), 0);
-    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone());
+    assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone().into());
     store.rebuild().await.unwrap();
-    assert_eq!((found(), store.load(session.id).await.unwrap()), (0, deleted.tombstone()));
+    assert_eq!((found(), store.load(session.id).await.unwrap()), (0, deleted.tombstone().into()));
     for query in [SessionQuery::new().creator(creator), SessionQuery::new().label("xyzzyplugh", "xyzzyplugh")]
     {
         assert_eq!(store.list(query.with_hidden()).await.unwrap().items.len(), 0);

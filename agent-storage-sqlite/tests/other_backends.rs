@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Body, Decision, Event, NewEvent, ToolConfirmation, ToolOutcome};
@@ -27,7 +29,7 @@ struct Script {
 /// What there is to see from outside.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    sessions: Vec<(Session, Vec<Event>)>,
+    sessions: Vec<(Arc<Session>, Vec<Event>)>,
     list: String,
     workspaces: Vec<Workspace>,
     bindings: Vec<Binding>,
@@ -98,7 +100,7 @@ fn c_at() -> agent_core::Timestamp {
     agent_core::Timestamp::from_micros(1_771_151_400_000_000)
 }
 
-async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Session {
+async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Session> {
     script.commits.push(commit.clone());
     storage.sessions.commit(commit).await.unwrap().session
 }

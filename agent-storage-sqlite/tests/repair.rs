@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::session::Session;
@@ -20,7 +22,7 @@ fn manager(site: &Site, store: &SqliteStore) -> WorkspaceManager {
 }
 
 /// A session of three messages, of which the second, and the record, are damaged behind the store's back.
-async fn damaged(site: &Site, store: &SqliteStore) -> Session {
+async fn damaged(site: &Site, store: &SqliteStore) -> Arc<Session> {
     let mut now = site.session(store).await;
     for text in ["first", "second", "third"] {
         now = site.say(store, &now, text).await;

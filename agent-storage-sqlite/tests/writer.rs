@@ -212,7 +212,7 @@ async fn a_crowd_behind_a_lock_waits_once() {
         let begun = tokio::time::Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..count {
-            let (store, commit) = (store.clone(), site.said(&session, &format!("one of {count}: {n}")));
+            let (store, commit) = (store.clone(), site.said(&session, format!("one of {count}: {n}")));
             tasks.spawn(async move { store.settle(commit).await });
         }
         for done in tasks.join_all().await {

@@ -63,7 +63,7 @@ pub(crate) struct Ours {
     pub(crate) path: PathBuf,
     pub(crate) store: Arc<dyn SessionStore>,
     pub(crate) effects: Effects,
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
 }
 
 impl Ours {
@@ -116,7 +116,7 @@ impl Ours {
     }
 }
 
-pub(crate) async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Outcome<Session> {
+pub(crate) async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Outcome<Arc<Session>> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     Ok(SessionStoreExt::create(store, effects, new).await?)
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::sync::Arc;
 
 use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
@@ -25,7 +26,7 @@ fn the_schemas_are_current() {
 }
 
 /// A session, a fork and a child, with messages, a title and an event of a host's own.
-async fn family(store: &MemoryStore) -> Vec<Session> {
+async fn family(store: &MemoryStore) -> Vec<Arc<Session>> {
     let effects = Effects::default();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let root = SessionStoreExt::create(store, &effects, new).await.unwrap();

@@ -134,7 +134,7 @@ impl SessionStore for Audited<dyn SessionStore> {
         self.notes.around(noted, self.store.commit(commit), |_| true).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.store.load(id).await
     }
 
@@ -164,7 +164,7 @@ impl SessionStore for Audited<dyn SessionStore> {
         self.store.rebuild().await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         Shelf::refuse_audit(id)?;
         let noted = OperationNoted::new(Operation::DeleteSession).session(id);
         self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await

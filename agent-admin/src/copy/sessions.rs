@@ -1,6 +1,7 @@
 //! Sessions: each by its commits, as they are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
@@ -189,7 +190,7 @@ impl Work<'_> {
         }
         let mut sent = Sent::default();
         let start = there.as_ref().map_or(record.lineage.base(), |there| there.head);
-        self.events(&record, survey.only, there.as_ref(), until, &mut sent).await?;
+        self.events(&record, survey.only, there.as_deref(), until, &mut sent).await?;
         if is_purged && !over {
             let is_bare = there.is_none() && until == record.lineage.base();
             self.tombstone(&record, is_bare, is_end).await?;
@@ -209,8 +210,8 @@ impl Work<'_> {
             return Ok(None);
         }
         if !is_purged {
-            let mut now = to.load(id).await.map_err(Stop::of_target)?;
-            let mut here = record;
+            let mut now = Arc::unwrap_or_clone(to.load(id).await.map_err(Stop::of_target)?);
+            let mut here = Arc::unwrap_or_clone(record);
             // Of no event, so no store can be told of them.
             (now.extra, here.extra) = (RawFields::new(), RawFields::new());
             if now != here {

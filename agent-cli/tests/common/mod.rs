@@ -224,7 +224,7 @@ pub(crate) async fn storage(folder: &Path) -> Storage {
 
 /// A session as another process finds it: its record and its whole log, checked against each other.
 pub(crate) struct Found {
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
     pub(crate) events: Vec<Event>,
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod plan;
 
 pub use plan::import::apply_untrusted;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::Effects;
@@ -72,8 +73,8 @@ pub struct Commit {
     pub fence: Option<Epoch>,
     /// The run that writes it.
     pub run: Option<RunId>,
-    /// What it does, in order.
-    pub steps: Vec<Step>,
+    /// What it does, in order. Shared by its clones: sending it again copies nothing.
+    pub steps: Arc<Vec<Step>>,
 }
 
 /// One step of a [`Commit`].
@@ -248,7 +249,7 @@ impl Commit {
             seen,
             fence: None,
             run: None,
-            steps: Vec::new(),
+            steps: Arc::default(),
         }
     }
 
@@ -285,24 +286,28 @@ impl Commit {
         Ok(commit.trigger(Trigger::Restore(events)))
     }
 
+    fn add(&mut self) -> &mut Vec<Step> {
+        Arc::make_mut(&mut self.steps)
+    }
+
     /// Adds an event.
     #[must_use]
     pub fn event(mut self, event: NewEvent) -> Self {
-        self.steps.push(Step::Event(event));
+        self.add().push(Step::Event(event));
         self
     }
 
     /// Adds events.
     #[must_use]
     pub fn events(mut self, events: impl IntoIterator<Item = NewEvent>) -> Self {
-        self.steps.extend(events.into_iter().map(Step::Event));
+        self.add().extend(events.into_iter().map(Step::Event));
         self
     }
 
     /// Adds a trigger.
     #[must_use]
     pub fn trigger(mut self, trigger: Trigger) -> Self {
-        self.steps.push(Step::Trigger(trigger));
+        self.add().push(Step::Trigger(trigger));
         self
     }
 
@@ -371,7 +376,7 @@ impl Commit {
         };
         // What the library adds to a commit itself: the results of open calls, the ends of spans, the status.
         let mut added = 0;
-        for step in &self.steps {
+        for step in &*self.steps {
             match step {
                 Step::Event(event) => add(size_of(&event.data, &event.extra)?)?,
                 Step::Trigger(Trigger::Replace(messages)) => {
@@ -420,7 +425,7 @@ impl Commit {
 #[non_exhaustive]
 pub struct Committed {
     /// The session as it is now; for a replay this may be later than just after the commit.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// Its first event. Above `last` where it had nothing to write.
     pub first: Seq,
     /// Its last event.

@@ -1,6 +1,7 @@
 //! Conveniences for every [`SessionStore`]: complete from its methods, and the same on each.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
@@ -26,8 +27,8 @@ use crate::store::{compact, history, retry};
 /// Each returns the errors of the methods that it is made of.
 pub trait SessionStoreExt: SessionStore {
     /// Sends a commit until it is known what became of it: `Unavailable`, a panic of the store and unknown outcomes are
-    /// tried again with the same id, five times with growing pauses, unless the store has taken all the time that it
-    /// [may](Error::is_timeout); where nobody can tell whether it landed long ago,
+    /// tried again with the same id, five times with growing pauses. Where the store has taken all the time that it
+    /// [may](Error::is_timeout), it is tried once more if the outcome is unknown, and otherwise not. Where nobody can tell whether it landed long ago,
     /// the log is read on from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep
     /// overtaking it (a thousand times). Nothing is ever applied twice.
     ///
@@ -54,7 +55,11 @@ pub trait SessionStoreExt: SessionStore {
     /// # Errors
     ///
     /// `Conflict` where the id exists; nothing is changed then.
-    fn create(&self, effects: &Effects, new: NewSession) -> impl Future<Output = Result<Session>> + Send {
+    fn create(
+        &self,
+        effects: &Effects,
+        new: NewSession,
+    ) -> impl Future<Output = Result<Arc<Session>>> + Send {
         let commit = Commit::create(effects, new);
         async move { Ok(self.settle(commit).await?.session) }
     }
@@ -98,7 +103,7 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let seen = self.load(id).await?.head;
-            self.settle(Commit::seal(&effects, id, seen).trigger(trigger)).await
+            self.settle_new(Commit::seal(&effects, id, seen).trigger(trigger)).await
         }
     }
 
@@ -128,7 +133,7 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let seen = self.load(id).await?.head;
-            self.settle(Commit::seal(&effects, id, seen).event(NewEvent::history_cleared())).await
+            self.settle_new(Commit::seal(&effects, id, seen).event(NewEvent::history_cleared())).await
         }
     }
 
@@ -157,7 +162,7 @@ pub trait SessionStoreExt: SessionStore {
             let now = self.load(id).await?;
             let until = compact::until(self, &now, until).await?;
             let compacted = NewEvent::compacted(until, summary);
-            self.settle(Commit::seal(&effects, id, now.head).event(compacted)).await
+            self.settle_new(Commit::seal(&effects, id, now.head).event(compacted)).await
         }
     }
 
@@ -194,7 +199,7 @@ pub trait SessionStoreExt: SessionStore {
         effects: &Effects,
         id: SessionId,
         fork: impl Into<Fork>,
-    ) -> impl Future<Output = Result<Session>> + Send {
+    ) -> impl Future<Output = Result<Arc<Session>>> + Send {
         let (effects, fork) = (effects.clone(), fork.into());
         async move {
             let now = self.load(id).await?;
@@ -207,7 +212,7 @@ pub trait SessionStoreExt: SessionStore {
     fn plan_fork(
         &self,
         effects: &Effects,
-        now: Session,
+        now: Arc<Session>,
         fork: Fork,
     ) -> impl Future<Output = Result<NewSession>> + Send {
         let child = effects.new_session_id();
@@ -272,7 +277,7 @@ pub trait SessionStoreExt: SessionStore {
         effects: &Effects,
         parent: SessionId,
         patch: Patch,
-    ) -> impl Future<Output = Result<Session>> + Send {
+    ) -> impl Future<Output = Result<Arc<Session>>> + Send {
         let effects = effects.clone();
         async move {
             let now = self.load(parent).await?;

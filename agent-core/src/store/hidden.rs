@@ -201,7 +201,7 @@ impl Shelf {
     ///
     /// Those of the store; `InvalidInput` for a name that is empty, longer than 200 bytes or holds a control character;
     /// `Conflict` where a session that is no such shelf has its id.
-    pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Session>> {
+    pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Arc<Session>>> {
         let label = self.label()?;
         match sessions.load(self.id()).await {
             Ok(session) => self.checked(session, &label).map(Some),
@@ -215,7 +215,7 @@ impl Shelf {
     /// # Errors
     ///
     /// As for [`find`](Self::find); `Deleted` where it was deleted, for good.
-    pub async fn open(&self, sessions: &Arc<dyn SessionStore>, effects: &Effects) -> Result<Session> {
+    pub async fn open(&self, sessions: &Arc<dyn SessionStore>, effects: &Effects) -> Result<Arc<Session>> {
         let label = self.label()?;
         if let Some(session) = self.find(&**sessions).await? {
             return Ok(session);
@@ -267,7 +267,7 @@ impl Shelf {
         Ok(())
     }
 
-    fn checked(&self, session: Session, label: &str) -> Result<Session> {
+    fn checked(&self, session: Arc<Session>, label: &str) -> Result<Arc<Session>> {
         use crate::base::state::SessionState::Deleted;
         if session.status.state == Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("the shelf {label} was deleted")));

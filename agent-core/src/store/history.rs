@@ -23,7 +23,7 @@ pub(crate) async fn history<S: SessionStore + ?Sized>(
     read: ReadEvents,
 ) -> Result<EventPage> {
     let session = store.load(id).await?;
-    part_of(store, id, session.head, session.lineage, read).await
+    part_of(store, id, session.head, session.lineage.clone(), read).await
 }
 
 /// A page of the history of a session with this head and these ancestors.
@@ -251,6 +251,6 @@ async fn owner_of<S: SessionStore + ?Sized>(
         if record.depth >= depth {
             return Err(Error::corrupt(format!("session {session} is made from one that was made from it")));
         }
-        (lineage, depth) = (record.lineage, record.depth);
+        (lineage, depth) = (record.lineage.clone(), record.depth);
     }
 }

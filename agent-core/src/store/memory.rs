@@ -75,7 +75,7 @@ enum Slot {
 
 #[derive(Debug)]
 struct Log {
-    record: Session,
+    record: Arc<Session>,
     /// The session's own events; the first has the number after the lineage's base, less what was purged.
     events: Vec<Event>,
     beat: u64,
@@ -151,7 +151,7 @@ fn workspace_deleted(id: WorkspaceId) -> Error {
 impl SessionStore for MemoryStore {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         let mut data = self.data()?;
-        let now = data.sessions.get(&commit.session).map(|log| &log.record);
+        let now = data.sessions.get(&commit.session).map(|log| &*log.record);
         let planned = plan(now, &commit)?;
         if let Plan::Write { events, after } = &planned {
             if now.is_none()
@@ -161,19 +161,19 @@ impl SessionStore for MemoryStore {
                 data.children.entry(parent).or_default().push(commit.session);
             }
             let log = data.sessions.entry(commit.session).or_insert_with(|| Log {
-                record: (**after).clone(),
+                record: after.clone(),
                 events: Vec::new(),
                 beat: 0,
                 head: watch::Sender::new(Seq::ZERO),
             });
             log.events.extend(events.iter().cloned());
-            log.record = (**after).clone();
+            log.record = after.clone();
             log.head.send_replace(after.head);
         }
         Ok(planned.committed())
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         Ok(self.data()?.log(id)?.record.clone())
     }
 
@@ -192,7 +192,7 @@ impl SessionStore for MemoryStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let data = self.data()?;
-        let summary = |log: &Log| SessionSummary::from(&log.record);
+        let summary = |log: &Log| SessionSummary::from(&*log.record);
         let Some(parent) = query.parent else { return query.page(data.sessions.values().map(summary)) };
         let children = data.children.get(&parent).into_iter().flatten();
         query.page(children.filter_map(|id| data.sessions.get(id)).map(summary))
@@ -205,7 +205,7 @@ impl SessionStore for MemoryStore {
         purge.check(&log.record)?;
         let before = log.events.len();
         log.events.retain(|event| event.seq <= purge.keep);
-        log.record = log.record.tombstone();
+        log.record = Arc::new(log.record.tombstone());
         Ok(Purged::new((before - log.events.len()) as u64))
     }
 

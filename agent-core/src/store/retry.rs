@@ -35,8 +35,9 @@ pub(crate) async fn settle<S: SessionStore + ?Sized>(
         if in_doubt && says_nothing(error.kind()) {
             error = error.with_outcome(WriteOutcome::Unknown);
         }
-        // The time that the store may take is that of the whole operation.
-        if (error.is_retryable() || doubt) && !error.is_timeout() && attempt < ATTEMPTS {
+        // The time that the store may take is that of the whole operation; only what is in doubt is asked for once more.
+        let attempts = if error.is_timeout() { 1 + u32::from(doubt) } else { ATTEMPTS };
+        if (error.is_retryable() || doubt) && attempt < attempts {
             tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
             continue;
         }

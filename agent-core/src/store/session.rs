@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,7 +39,9 @@ use crate::store::read::{EventPage, ReadEvents};
 ///
 /// Each method returns `Unavailable` where the store cannot be reached, `Denied` and `Full` as the system reports
 /// them, `Corrupt` for damage, `Poisoned` after a failure that left durability in doubt. Further kinds stand at the
-/// methods.
+/// methods. A store that has waited for others, or tried, for as long as it may says so with
+/// [`Error::timed_out`](crate::base::error::Error::timed_out); [`settle`](crate::store::ext::SessionStoreExt::settle) tries
+/// everything else that is `Unavailable` again.
 ///
 /// # Wrappers
 ///
@@ -64,7 +67,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// `NotFound` where there was never such a session.
-    async fn load(&self, id: SessionId) -> Result<Session>;
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>>;
 
     /// Events of the session's own log, in order. Those that lie in its ancestors are read by
     /// [`SessionStoreExt`](crate::store::ext::SessionStoreExt).
@@ -130,7 +133,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` as provided.
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let _ = (at, reason);
         Err(Error::new(
             ErrorKind::Unsupported,

@@ -1,5 +1,7 @@
 //! Up to where a summary may stand for the history, found through a store.
 
+use std::sync::Arc;
+
 use crate::common::{call, json};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -15,7 +17,7 @@ use agent_core::{
 struct Site {
     store: MemoryStore,
     effects: Effects,
-    now: Session,
+    now: Arc<Session>,
 }
 
 impl Site {

@@ -1,5 +1,7 @@
 //! What is too large is refused before it is written; what is read may hold any number.
 
+use std::sync::Arc;
+
 use crate::common::{Driver, call, json};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, RunEnd, Trigger};
@@ -10,7 +12,7 @@ use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES
 use agent_core::state::Reason;
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
 
-async fn session(store: &MemoryStore, effects: &Effects) -> Session {
+async fn session(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     SessionStoreExt::create(store, effects, new).await.unwrap()
 }

@@ -1,6 +1,7 @@
 //! Forks and children over a store: what a session's history is, however many logs it lies in.
 
 use agent_core::SessionStoreExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use agent_core::clock::Effects;
@@ -29,12 +30,12 @@ fn effects() -> Effects {
     Effects::seeded(3, "2026-02-15T10:30:00Z".parse().unwrap())
 }
 
-async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Session {
+async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     store.create(effects, new).await.unwrap()
 }
 
-async fn say(store: &dyn SessionStore, effects: &Effects, id: SessionId, text: &str) -> Session {
+async fn say(store: &dyn SessionStore, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
     let seen = store.load(id).await.unwrap().head;
     store.append(effects, id, seen, vec![NewEvent::user_message(text)]).await.unwrap().session
 }
@@ -272,7 +273,7 @@ impl SessionStore for Crowded {
         SessionStore::commit(&self.under, commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         SessionStore::load(&self.under, id).await
     }
 
@@ -418,7 +419,7 @@ impl SessionStore for Meanwhile {
         self.inner.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let loaded = SessionStore::load(&self.inner, id).await;
         let purges = self.purges.lock().unwrap().take_if(|purged| *purged == id);
         if let Some(id) = purges {

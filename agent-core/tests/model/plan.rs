@@ -148,7 +148,7 @@ fn nobody_else_writes_as_the_agent() {
     let commit = driver.seal().event(NewEvent::user_message("and more")).trigger(Trigger::BeginRun(second));
     let done = driver.commit(commit).unwrap();
     assert_eq!(done.epoch, None, "no second run starts");
-    assert_eq!(done.session.lease.unwrap().holder, "the test");
+    assert_eq!(done.session.lease.as_ref().unwrap().holder, "the test");
     assert_eq!(driver.now().pending, 3, "and the text is kept");
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
     assert_eq!(driver.status(), Status::new(SessionState::Queued, Reason::FollowUp));

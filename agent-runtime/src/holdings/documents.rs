@@ -180,7 +180,7 @@ impl Documents {
     ///
     /// Those of [`SessionStore::load`].
     pub async fn list(&self) -> Result<Vec<DocumentHead>> {
-        Ok(self.sessions.load(self.session).await?.documents)
+        Ok(self.sessions.load(self.session).await?.documents.clone())
     }
 
     /// The newest version of a document. Reads the record and one event, however long the session is.

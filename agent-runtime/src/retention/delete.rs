@@ -3,6 +3,8 @@
 //! Intent first: the record is marked, then everything else goes, then the record. So whoever repeats it finds what is
 //! left to do, and nobody finds a workspace that looks whole and is not.
 
+use std::sync::Arc;
+
 use tracing::{instrument, warn};
 
 use crate::retention::Kept;
@@ -49,13 +51,13 @@ impl WorkspaceManager {
     /// `NotFound`; `InvalidInput` for a [shelf](Shelf), which goes with its workspace; `Unsupported` if the session is damaged
     /// and its store cannot delete such a one.
     #[instrument(name = "delete_session", skip(self))]
-    pub async fn delete_session(&self, id: SessionId) -> Result<Session> {
+    pub async fn delete_session(&self, id: SessionId) -> Result<Arc<Session>> {
         let sessions = &*self.storage.sessions;
         let reason = Reason::UserDeleted;
         match sessions.load(id).await {
             // A shelf that cannot be read is of no use to anybody.
             Err(error) if *error.kind() == ErrorKind::Corrupt => {}
-            session => refuse_shelf(&session?)?,
+            session => refuse_shelf(&*session?)?,
         }
         match sessions.trigger(&self.effects, id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {

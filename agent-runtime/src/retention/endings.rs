@@ -1,5 +1,7 @@
 //! What a host asks for: a session begun anew, its bytes purged; what nobody uses collected, and sessions swept by their age.
 
+use std::sync::Arc;
+
 use tracing::instrument;
 
 use agent_core::commit::{Commit, Expect, Trigger};
@@ -83,7 +85,7 @@ impl WorkspaceManager {
     ///
     /// `NotFound`; `Deleted` where the session was deleted; `InvalidInput` for a shelf; `Conflict` where it keeps changing meanwhile.
     #[instrument(name = "reset", skip(self))]
-    pub async fn reset(&self, id: SessionId, former: Former) -> Result<Session> {
+    pub async fn reset(&self, id: SessionId, former: Former) -> Result<Arc<Session>> {
         let old = self.storage.sessions.load(id).await?;
         if old.status.state == SessionState::Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));

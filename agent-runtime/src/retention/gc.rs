@@ -5,6 +5,7 @@
 //! finds no new one is the rest removed.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
@@ -83,7 +84,7 @@ pub struct GcReport {
 /// A workspace that may go, as it was when that was found.
 struct Candidate {
     workspace: Workspace,
-    sessions: Vec<Session>,
+    sessions: Vec<Arc<Session>>,
 }
 
 /// A workspace after a look at it.
@@ -122,7 +123,7 @@ impl Collector<'_> {
             }
             next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
-        let leased = |session: &&Session| session.lease.is_some();
+        let leased = |session: &&Arc<Session>| session.lease.is_some();
         let leased: Vec<_> = old.iter().flat_map(|c| &c.sessions).filter(leased).cloned().collect();
         let gone = abandoned(&*self.0.storage.sessions, &leased, policy.watch).await?;
         for candidate in old {

@@ -1,6 +1,7 @@
 //! Whether those who hold leases still live. No clock decides that, only watching.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -13,7 +14,7 @@ use agent_core::{ErrorKind, Result, SessionId, SessionStore};
 /// of them at once, for at most `patience`; a lease that lives longer without a sign of life counts as held.
 pub(super) async fn abandoned(
     store: &dyn SessionStore,
-    leased: &[Session],
+    leased: &[Arc<Session>],
     patience: Duration,
 ) -> Result<HashSet<SessionId>> {
     let mut gone = HashSet::new();

@@ -1,6 +1,7 @@
 //! Sessions by their age: set aside, ended, deleted, purged. Each change is made only to what was judged: a message that
 //! comes first wins, and one that comes later finds the session as the change left it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::retention::gc::is_race;
@@ -268,7 +269,7 @@ impl Sweeper<'_> {
     }
 
     /// The record; `None`, and a line in the report, where it cannot be read.
-    async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Session>> {
+    async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Arc<Session>>> {
         match self.0.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 report.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));

@@ -1,5 +1,7 @@
 //! Sessions that help others: started with a task, run like any other, and their outcome told to the parent.
 
+use std::sync::Arc;
+
 use tracing::{debug, warn};
 
 use crate::runtime::agent::AgentRuntime;
@@ -15,7 +17,7 @@ pub(crate) async fn start(
     sessions: &dyn SessionStore,
     create: Commit,
     tell: Commit,
-) -> Result<(Session, Committed)> {
+) -> Result<(Arc<Session>, Committed)> {
     let (id, parent) = (create.session, tell.session);
     let child = match sessions.settle(create).await {
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {

@@ -1,6 +1,7 @@
 //! One run: what it holds, and how it stores what it does.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -24,7 +25,7 @@ pub(crate) struct Driver {
     pub(super) handle: SessionRef,
     pub(super) run: RunId,
     pub(super) epoch: Epoch,
-    pub(super) session: Session,
+    pub(super) session: Arc<Session>,
     pub(super) updates: UpdateSender,
     pub(super) own: OwnHead,
     pub(super) stop: BoxFuture<'static, Stopped>,
@@ -50,7 +51,7 @@ impl Driver {
         handle: SessionRef,
         run: RunId,
         epoch: Epoch,
-        session: Session,
+        session: Arc<Session>,
         updates: UpdateSender,
         cancel: watch::Receiver<bool>,
     ) -> Self {

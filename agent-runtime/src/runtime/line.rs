@@ -2,18 +2,17 @@
 //! crowd of them costs a few commits and each waits for a few only.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, oneshot};
+use tokio::time::Instant;
 
-use crate::runtime::run::Input;
-use crate::runtime::session_ref::SessionRef;
-use crate::runtime::turn::{Begun, Cause, begin};
-use agent_core::commit::Commit;
-use agent_core::event::{Message, NewEvent};
+use crate::runtime::run::{Begun, Input};
+use agent_core::event::Message;
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, WriteOutcome};
+use agent_core::{Result, SessionId};
 
 /// How many inputs go in one commit at most.
 const TOGETHER: usize = 256;
@@ -34,6 +33,8 @@ impl Lines {
         if lines.len() == lines.capacity() {
             // Before the table grows: those that nobody has a handle of any more go.
             lines.retain(|_, line| line.strong_count() > 0);
+            let left = lines.len();
+            lines.reserve(left.max(16));
         }
         let line = Arc::new(Line::default());
         lines.insert(id, Arc::downgrade(&line));
@@ -44,116 +45,94 @@ impl Lines {
 /// The line of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: Mutex<Queue>,
     /// Held by whoever stores what waits.
-    turn: tokio::sync::Mutex<()>,
+    turn: Turn<()>,
+    /// Whether somebody waited for the turn in vain: then nobody else does, for as long as it is held.
+    stuck: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    inputs: VecDeque<Waiting>,
+    /// How many ever joined.
+    joined: u64,
 }
 
 /// What came of an input, and the record then.
-type Told = (Result<Begun>, Arc<Session>);
+pub(crate) type Told = (Result<Begun>, Arc<Session>);
 
 /// An input in the line.
 #[derive(Debug)]
-struct Waiting {
-    input: Input,
+pub(crate) struct Waiting {
+    /// Its number, of all that ever joined.
+    pub(crate) place: u64,
+    since: Instant,
+    pub(crate) input: Input,
     /// Whether a run is to start for it.
-    starts: bool,
-    told: oneshot::Sender<Told>,
+    pub(crate) starts: bool,
+    pub(crate) told: oneshot::Sender<Told>,
 }
 
 impl Line {
-    /// Those that are first in the line, want the same and fit in one commit; one at least, if any waits.
-    fn take(&self) -> Vec<Waiting> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let starts = waiting.front().is_some_and(|one| one.starts);
+    fn waiting(&self) -> MutexGuard<'_, Queue> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an input at the end. Returns its place.
+    pub(crate) fn join(&self, input: Input, starts: bool, told: oneshot::Sender<Told>) -> u64 {
+        let mut waiting = self.waiting();
+        waiting.joined += 1;
+        let place = waiting.joined;
+        waiting.inputs.push_back(Waiting { place, since: Instant::now(), input, starts, told });
+        place
+    }
+
+    /// Takes an input out, if nobody has taken it.
+    pub(crate) fn leave(&self, place: u64) -> Option<Waiting> {
+        let mut waiting = self.waiting();
+        let at = waiting.inputs.iter().position(|one| one.place == place)?;
+        waiting.inputs.remove(at)
+    }
+
+    /// Takes those that are first in the line, want the same and fit in one commit; one at least, if any waits.
+    pub(crate) fn take(&self) -> Vec<Waiting> {
+        let mut waiting = self.waiting();
+        // Those of a runtime that was shut down meanwhile are nobody's any more.
+        waiting.inputs.retain(|one| !one.told.is_closed());
+        let starts = waiting.inputs.front().is_some_and(|one| one.starts);
         let mut bytes = 0_usize;
-        let fits = waiting.iter().take(TOGETHER).take_while(|one| {
+        let fits = waiting.inputs.iter().take(TOGETHER).take_while(|one| {
             let Message { text, metadata, .. } = &one.input.message;
             bytes = bytes.saturating_add(text.len() + metadata.size_bytes());
             bytes <= TOGETHER_BYTES && one.starts == starts
         });
-        let count = fits.count().max(1).min(waiting.len());
-        waiting.drain(..count).collect()
+        let count = fits.count().max(1).min(waiting.inputs.len());
+        waiting.inputs.drain(..count).collect()
     }
 
-    fn take_all(&self) -> Vec<Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    /// Takes those that have waited for at least half of `time`.
+    pub(crate) fn take_late(&self, time: Duration) -> Vec<Waiting> {
+        let mut waiting = self.waiting();
+        let late = waiting.inputs.iter().take_while(|one| one.since.elapsed() >= time / 2).count();
+        waiting.inputs.drain(..late).collect()
     }
-}
 
-/// Stores an input, together with others that wait for the session. With `starts` a run is started where one may start: one
-/// caller gets it, and it answers them all.
-pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Result<Begun> {
-    let line = handle.line();
-    let (told, mut outcome) = oneshot::channel();
-    let waiting = Waiting { input, starts, told };
-    line.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(waiting);
-    let _turn = line.turn.lock().await;
-    loop {
-        match outcome.try_recv() {
-            // Whoever came before stored it with their own.
-            Ok((outcome, now)) => {
-                handle.see(&now);
-                return outcome;
-            }
-            Err(TryRecvError::Closed) => return Err(cut_off(handle.id())),
-            Err(TryRecvError::Empty) => store(handle, line.take()).await,
+    /// Waits for the turn.
+    pub(crate) async fn turn(&self) -> TurnGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// Notes that whoever has the turn was waited for in vain.
+    pub(crate) fn give_up(&self) {
+        self.stuck.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the turn is held by somebody who was waited for in vain.
+    pub(crate) fn is_stuck(&self) -> bool {
+        if self.stuck.load(Ordering::Relaxed) && self.turn.try_lock().is_ok() {
+            self.stuck.store(false, Ordering::Relaxed);
         }
+        self.stuck.load(Ordering::Relaxed)
     }
-}
-
-/// Stores inputs in one commit, and tells each caller what came of its own. A caller may be gone; a run goes on by itself
-/// then.
-async fn store(handle: &SessionRef, batch: Vec<Waiting>) {
-    let starts = batch.first().is_some_and(|one| one.starts);
-    let inputs = batch.iter().map(|one| one.input.clone()).collect();
-    let behind = (0..batch.len() as u64).rev();
-    match store_together(handle, inputs, starts).await {
-        Ok(Begun { mut run, seq: last }) => {
-            for (behind, one) in behind.zip(batch) {
-                let begun = Begun { run: run.take(), seq: Seq::new(last.get().saturating_sub(behind)) };
-                drop(one.told.send((Ok(begun), handle.snapshot())));
-            }
-        }
-        Err(error) if batch.len() > 1 && is_of_one(error.kind()) => {
-            for Waiting { input, told, .. } in batch {
-                let alone = store_together(handle, vec![input], starts).await;
-                drop(told.send((alone, handle.snapshot())));
-            }
-        }
-        Err(error) => {
-            // Who has waited for those who waited in vain does not wait as long once more.
-            let late = if error.is_timeout() { handle.line().take_all() } else { Vec::new() };
-            for one in batch {
-                drop(one.told.send((Err(error.clone()), handle.snapshot())));
-            }
-            for one in late {
-                let error = error.clone().with_outcome(WriteOutcome::NotApplied);
-                drop(one.told.send((Err(error), handle.snapshot())));
-            }
-        }
-    }
-}
-
-async fn store_together(handle: &SessionRef, inputs: Vec<Input>, starts: bool) -> Result<Begun> {
-    if starts {
-        return begin(handle, Cause { inputs, ..Cause::default() }).await;
-    }
-    let runtime = handle.runtime();
-    let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.snapshot().head);
-    let commit = commit.events(inputs.into_iter().map(NewEvent::from));
-    let committed = runtime.storage.sessions.settle_new(commit).await?;
-    handle.note(&committed.session);
-    Ok(Begun { run: None, seq: committed.last })
-}
-
-/// Whether one input may be at fault, and the others not.
-fn is_of_one(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
-}
-
-/// Nobody knows what became of a beginning whose task is gone.
-pub(crate) fn cut_off(id: SessionId) -> Error {
-    let text = format!("the beginning of a run of session {id} was cut off; load the session again");
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
 }

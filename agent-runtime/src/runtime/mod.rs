@@ -17,6 +17,7 @@ pub(crate) mod report;
 pub(crate) mod room;
 pub(crate) mod rounds;
 pub(crate) mod run;
+pub(crate) mod say;
 pub(crate) mod scheduler;
 pub(crate) mod session_ref;
 pub(crate) mod session_tools;

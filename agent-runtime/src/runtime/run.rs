@@ -10,7 +10,7 @@ use crate::runtime::report::{RunOutcome, RunReport, Stored, Update};
 use crate::runtime::updates::{UpdateReceiver, updates};
 use agent_core::event::{Message, NewEvent};
 use agent_core::model::{Actor, Status, Usage};
-use agent_core::{Error, ErrorKind, Result, RunId, SessionId};
+use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId};
 
 /// What a person says to an agent, and who that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +153,15 @@ impl Stream for Run {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.updates.poll_next(cx)
     }
+}
+
+/// What came of a beginning.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The run; `None` where none may start.
+    pub(crate) run: Option<Run>,
+    /// The event of the last input, or of the answer; zero where there was none. The inputs lie side by side.
+    pub(crate) seq: Seq,
 }
 
 /// Cancels a [`Run`] that is being read elsewhere.

@@ -417,7 +417,7 @@ async fn running(runtime: &AgentRuntime, page: usize) -> Result<HashSet<SessionI
 async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, Seq, Pulse)>> {
     let sessions = &runtime.storage().sessions;
     let now = sessions.load(id).await?;
-    let Some(lease) = now.lease.filter(|_| now.status.state == SessionState::Running) else {
+    let Some(lease) = now.lease.clone().filter(|_| now.status.state == SessionState::Running) else {
         return Ok(None);
     };
     let pulse = sessions.pulse(id, lease.epoch).await?;

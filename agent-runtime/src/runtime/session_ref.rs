@@ -17,9 +17,9 @@ pub(crate) struct SessionRef {
 }
 
 impl SessionRef {
-    pub(crate) fn new(runtime: AgentRuntime, session: Session) -> Self {
+    pub(crate) fn new(runtime: AgentRuntime, session: Arc<Session>) -> Self {
         let line = runtime.lines.of(session.id);
-        Self { runtime, id: session.id, line, seen: Arc::new(Mutex::new(Arc::new(session))) }
+        Self { runtime, id: session.id, line, seen: Arc::new(Mutex::new(session)) }
     }
 
     pub(crate) const fn id(&self) -> SessionId {
@@ -42,20 +42,13 @@ impl SessionRef {
 
     /// The record as it is now.
     pub(crate) async fn refresh(&self) -> Result<Arc<Session>> {
-        let now = Arc::new(self.runtime.storage.sessions.load(self.id).await?);
-        self.see(&now);
+        let now = self.runtime.storage.sessions.load(self.id).await?;
+        self.note(&now);
         Ok(now)
     }
 
     /// Keeps a record that is not older than the one that is kept.
-    pub(crate) fn note(&self, session: &Session) {
-        if session.head >= self.snapshot().head {
-            self.see(&Arc::new(session.clone()));
-        }
-    }
-
-    /// As [`note`](Self::note), for a record that is shared.
-    pub(crate) fn see(&self, session: &Arc<Session>) {
+    pub(crate) fn note(&self, session: &Arc<Session>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if session.head >= seen.head {
             *seen = session.clone();

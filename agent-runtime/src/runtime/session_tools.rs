@@ -106,8 +106,8 @@ impl SessionTools {
         let said = NewEvent::wake_scheduled(wake.clone());
         let done = call.sessions.settle(call.commit(Self::SCHEDULE_WAKE).event(said)).await?;
         // Made again, it says what it did the first time.
-        let first = done.session.wakes.into_iter().find(|it| it.key == wake.key && it.seq == done.first);
-        wake = first.unwrap_or(wake);
+        let first = done.session.wakes.iter().find(|it| it.key == wake.key && it.seq == done.first);
+        wake = first.cloned().unwrap_or(wake);
         RawJson::of(&serde_json::json!({ "key": wake.key, "at": wake.at }))
     }
 
@@ -230,7 +230,7 @@ fn asked<T: DeserializeOwned>(tool: &str, input: &RawJson) -> Result<T> {
 struct Call {
     sessions: Arc<dyn SessionStore>,
     effects: Effects,
-    session: Session,
+    session: Arc<Session>,
     id: CallId,
     /// The event that holds it.
     made: Seq,

@@ -9,7 +9,7 @@ use crate::runtime::agent::Slot;
 use crate::runtime::driver::Driver;
 use crate::runtime::holder::dead_holder;
 use crate::runtime::report::Stored;
-use crate::runtime::run::{Input, Run};
+use crate::runtime::run::{Begun, Input, Run};
 use crate::runtime::session_ref::SessionRef;
 use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
 use crate::runtime::updates::updates;
@@ -18,7 +18,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::{ActionId, Lease};
 use agent_core::session::Session;
 use agent_core::state::SessionState;
-use agent_core::{Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt};
+use agent_core::{Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt, WriteOutcome};
 
 /// How often a beginning that somebody else was quicker with is tried again.
 const ATTEMPTS: usize = 4;
@@ -36,15 +36,6 @@ pub(crate) struct Cause {
     pub(crate) overdue: Option<ActionId>,
     /// Nobody waits for the outcome: a run that fails is tried again.
     pub(crate) unattended: bool,
-}
-
-/// What came of a beginning.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    /// The run; `None` where none may start.
-    pub(crate) run: Option<Run>,
-    /// The event of the last input, or of the answer; zero where there was none. The inputs lie side by side.
-    pub(crate) seq: Seq,
 }
 
 /// Stores the inputs, if there are any, and starts a run where one may start.
@@ -219,7 +210,7 @@ impl<'a> Beginning<'a> {
             // Another host wrote down the configuration first.
             Conflict { .. } if extras.freezes && may_try => {}
             // A record that is full must not keep a person from being heard.
-            LimitExceeded if extras.says => {
+            LimitExceeded if extras.says && error.write_outcome() == WriteOutcome::NotApplied => {
                 self.has_room = false;
                 return Ok(Next::Again);
             }

@@ -139,12 +139,12 @@ impl SessionStore for Hiding {
             return self.store.commit(commit).await;
         }
         commit.actor = commit.actor.map(|actor| self.actor(actor));
-        let steps = std::mem::take(&mut commit.steps);
-        commit.steps = steps.into_iter().map(|step| self.step(step)).collect::<Result<_>>()?;
+        let steps = Arc::unwrap_or_clone(commit.steps).into_iter().map(|step| self.step(step));
+        commit.steps = Arc::new(steps.collect::<Result<_>>()?);
         self.store.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.store.load(id).await
     }
 
@@ -172,7 +172,7 @@ impl SessionStore for Hiding {
         self.store.rebuild().await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         self.store.delete_damaged(id, at, reason).await
     }
 

@@ -1,5 +1,7 @@
 //! What is open now: sessions at work or waiting, with their stage and what they wait for.
 
+use std::sync::Arc;
+
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::{Page, SessionQuery};
@@ -10,7 +12,7 @@ use agent_core::{ErrorKind, Result, SessionStore};
 #[non_exhaustive]
 pub struct ActiveSession {
     /// Its record: who runs it, what it waits for, its title.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// What it is doing.
     pub stage: Stage,
 }

@@ -27,7 +27,7 @@ pub struct SessionView {
 #[non_exhaustive]
 pub struct Snapshot {
     /// The record.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// The last events up to the record's head, in order.
     pub events: EventPage,
 }

@@ -1,5 +1,7 @@
 //! Return to a topic: what was done, how it stands, what is waited for.
 
+use std::sync::Arc;
+
 use crate::views::artifacts::RegisteredArtifact;
 use crate::views::runs::RunEntry;
 use crate::views::session_view::SessionView;
@@ -44,7 +46,7 @@ impl Outcome {
 #[non_exhaustive]
 pub struct Topic {
     /// The record, for all that is not below: title, labels, counts, references.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// What it is to achieve.
     pub outcome: Option<Outcome>,
     /// The last thing that a person said.
@@ -59,17 +61,17 @@ pub struct Topic {
 
 impl Topic {
     /// Its state, and why.
-    pub const fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         self.session.status
     }
 
     /// What it waits for.
-    pub const fn action(&self) -> Option<&PendingAction> {
+    pub fn action(&self) -> Option<&PendingAction> {
         self.session.action.as_ref()
     }
 
     /// How many inputs wait to be answered.
-    pub const fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         self.session.pending
     }
 

@@ -254,7 +254,7 @@ async fn the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     for n in 0..stage.settings.rounds {
         session = stage.say(&handles[0], &session, &format!("message {n}")).await?.session;
         let page = handles[1].sessions.list(SessionQuery::new()).await?;
-        let expected = agent_core::session::SessionSummary::from(&session);
+        let expected = agent_core::session::SessionSummary::from(&*session);
         same("the session in the list", &page.items, &vec![expected])?;
     }
     Ok(())

@@ -81,7 +81,7 @@ async fn a_change_touches_only_what_it_names(stage: &Stage) -> Checked {
     let stale = store.update(effects, session.id, session.head, Patch::new().label("a", "stale")).await;
     refused!("a change from an old record", stale, ErrorKind::Conflict { head } if *head == Some(done.head))?;
     let now = store.load(session.id).await?;
-    let mut expected = session.attributes;
+    let mut expected = session.attributes.clone();
     expected.labels = [("a".to_owned(), "9".to_owned())].into();
     expected.metadata.insert("n", RawJson::parse("[2]")?);
     same("what is said", &now.attributes, &expected)?;
@@ -154,7 +154,7 @@ async fn a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
     same("its creator", &now.creator, &creator)?;
     same("its origin", &(now.origin, now.depth), &(agent_core::model::Origin::New, 0))?;
     same("when it was created", &now.created_at, &commit.at)?;
-    same("when it first ran", &now.started_at, &running.lease.map(|lease| lease.since))?;
+    same("when it first ran", &now.started_at, &running.lease.as_ref().map(|lease| lease.since))?;
     same("when it ended", &now.ended_at, &Some(at))?;
     same("why", &now.status.to_string().as_str(), &"terminated (user_ended)")
 }
@@ -162,12 +162,12 @@ async fn a_record_says_where_a_session_came_from(stage: &Stage) -> Checked {
 /// A title that a person chose is not replaced by one that was made up; it can be removed.
 async fn a_title_of_a_person_is_not_replaced_by_a_made_up_one(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
-    let mut session = stage.new_session(&storage).await?;
+    let mut session = agent_core::session::Session::clone(&*stage.new_session(&storage).await?);
     let mut title = |patch: Patch| {
         let commit = stage.seal(&session).event(NewEvent::updated(patch));
         let store = storage.sessions.clone();
         session.head = session.head.next();
-        async move { Ok::<_, Failure>(store.commit(commit).await?.session.attributes.title) }
+        async move { Ok::<_, Failure>(store.commit(commit).await?.session.attributes.title.clone()) }
     };
     let (made_up, chosen) = (Title::generated("About files"), Title::by_user("Mine"));
     same("a made-up title", &title(Patch::new().title(made_up.clone())).await?, &Some(made_up.clone()))?;

@@ -1,5 +1,7 @@
 //! What is due: found across sessions by the time at which each wants somebody to come.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{ActionKind, Failure as RunFailure, Patch, PendingAction, Wake};
@@ -45,7 +47,12 @@ async fn due_ids(storage: &Storage, until: Timestamp) -> Checked<Vec<SessionId>>
     Ok(due(storage, SessionQuery::new().due(until)).await?.iter().map(|session| session.id).collect())
 }
 
-async fn wake_at(stage: &Stage, storage: &Storage, session: &Session, at: Timestamp) -> Checked<Session> {
+async fn wake_at(
+    stage: &Stage,
+    storage: &Storage,
+    session: &Session,
+    at: Timestamp,
+) -> Checked<Arc<Session>> {
     let wake = NewEvent::wake_scheduled(Wake::new("daily", at));
     Ok(storage.sessions.commit(stage.seal(session).event(wake)).await?.session)
 }
@@ -188,7 +195,7 @@ async fn what_is_due_can_be_filtered(stage: &Stage) -> Checked {
         let new = NewSession::new(stage.effects.new_session_id(), workspaces[n % 2]).with(&label);
         let session = stage.create(&storage, new).await?;
         let session = wake_at(stage, &storage, &session, minutes(100 - n as i64)).await?;
-        made.push(SessionSummary::from(&session));
+        made.push(SessionSummary::from(&*session));
     }
     made.reverse();
     let new = SessionQuery::new;

@@ -35,7 +35,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Looks at a session from every side.
-async fn look(storage: &Storage, session: &Session) -> Checked<(Session, Vec<Event>, Option<String>)> {
+async fn look(storage: &Storage, session: &Session) -> Checked<(Arc<Session>, Vec<Event>, Option<String>)> {
     let record = storage.sessions.load(session.id).await?;
     let events = own_events(storage, session.id, 6).await?;
     let list = storage.sessions.list(SessionQuery::new().with_hidden()).await?;

@@ -1,6 +1,8 @@
 //! Contract 5: a run's writes succeed only while a lease of its epoch is live, however late they arrive; inputs need
 //! no lease, and readers are never blocked.
 
+use std::sync::Arc;
+
 use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Body, NewEvent};
 use agent_core::session::Session;
@@ -91,7 +93,7 @@ async fn an_ended_run_writes_nothing_more(stage: &Stage) -> Checked {
 }
 
 /// Takes the session over from its present run.
-async fn take_over(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Session> {
+async fn take_over(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
     let request = LeaseRequest::new("successor", stage.effects.new_run_id());
     let commit =
         stage.seal(session).trigger(Trigger::LeaseExpired(session.epoch)).trigger(Trigger::BeginRun(request));
@@ -330,5 +332,5 @@ async fn one_prepares_at_a_time(stage: &Stage) -> Checked {
     is_fenced(&storage, "the former preparer's end", late, replaced.epoch).await?;
     let ready = stage.seal_run(&replaced, second).trigger(Trigger::Ready);
     let ready = storage.sessions.commit(ready).await?.session;
-    same("the state", &(ready.status.state, ready.lease), &(SessionState::Idle, None))
+    same("the state", &(ready.status.state, ready.lease.clone()), &(SessionState::Idle, None))
 }

@@ -1,5 +1,7 @@
 //! Forks and children: a history that lies in several sessions reads as one, at any length and depth.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{Body, ChildCreated, Event, NewEvent};
 use agent_core::json::RawJson;
@@ -210,7 +212,7 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
 
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
-    let mut chain: Vec<Session> = Vec::new();
+    let mut chain: Vec<Arc<Session>> = Vec::new();
     for n in 0..DEPTH {
         session = stage.fill(&storage, &session, 1 + n as usize % 4).await?;
         chain.push(session.clone());
@@ -270,7 +272,7 @@ async fn forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checked {
             Ok::<_, agent_core::Error>(forks)
         }
     };
-    let tasks: [futures::future::BoxFuture<'static, agent_core::Result<Vec<Session>>>; 3] =
+    let tasks: [futures::future::BoxFuture<'static, agent_core::Result<Vec<Arc<Session>>>>; 3] =
         [Box::pin(write), Box::pin(fork(&handles[1])), Box::pin(fork(&handles[2]))];
     let results = race(tasks).await?;
     let parents = history(&handles[0], id, 1000, false).await?;
@@ -348,7 +350,7 @@ async fn nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
     let fork = storage.sessions.fork(&stage.effects, parent.id, None).await;
     refused!("a fork", fork, ErrorKind::Deleted)?;
     let unknown = NewSession::child(stage.effects.new_session_id(), &{
-        let mut unknown = parent.clone();
+        let mut unknown = Session::clone(&parent);
         unknown.id = stage.effects.new_session_id();
         unknown
     });
@@ -409,7 +411,7 @@ async fn sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
     let now = storage.sessions.load(sessions[1].id).await?;
     same(
         "what the second knows of it",
-        &(now.lease, now.requested, now.wakes, now.epoch.get()),
+        &(now.lease.clone(), now.requested, now.wakes.clone(), now.epoch.get()),
         &(None, None, vec![], 0),
     )
 }

@@ -26,12 +26,15 @@ type Racer = futures::future::BoxFuture<'static, Outcome>;
 
 /// What came of one task of a race around a deletion.
 enum Outcome {
-    Made(agent_core::Result<Session>),
+    Made(agent_core::Result<Arc<Session>>),
     /// The tombstone, and what had been made from the session until then.
-    Deleted(agent_core::Result<(Session, Vec<SessionSummary>)>),
+    Deleted(agent_core::Result<(Arc<Session>, Vec<SessionSummary>)>),
 }
 
-async fn delete(storage: &Storage, commit: Commit) -> agent_core::Result<(Session, Vec<SessionSummary>)> {
+async fn delete(
+    storage: &Storage,
+    commit: Commit,
+) -> agent_core::Result<(Arc<Session>, Vec<SessionSummary>)> {
     let deleted = storage.sessions.commit(commit).await?.session;
     let made = storage.sessions.list(SessionQuery::new().parent(deleted.id).with_hidden()).await?.items;
     Ok((deleted, made))
@@ -66,8 +69,8 @@ async fn race_for_a_child(
     stage: &Stage,
     handles: &[Storage],
     round: usize,
-    parent: Session,
-) -> Checked<Vec<Session>> {
+    parent: Arc<Session>,
+) -> Checked<Vec<Arc<Session>>> {
     let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
     for storage in &handles[..2] {
         let new = NewSession::child(stage.effects.new_session_id(), &parent);
@@ -115,7 +118,7 @@ async fn a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> 
 }
 
 /// Sessions to be forked and purged. Made many at a time: that is no part of the race.
-async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Session>> {
+async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Arc<Session>>> {
     let workspace = stage.new_workspace(storage).await?.id;
     let mut parents = Vec::new();
     while parents.len() < count {
@@ -139,7 +142,7 @@ async fn race_purges(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     Ok(())
 }
 
-async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: Session) -> Checked {
+async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: Arc<Session>) -> Checked {
     let before = own_events(&handles[0], parent.id, 100).await?;
     let mut racers = Vec::<Racer>::new();
     for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {

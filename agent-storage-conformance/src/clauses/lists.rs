@@ -1,6 +1,7 @@
 //! Lists of sessions: order, filters, totals, and pages that neither skip nor repeat.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use agent_core::commit::{Commit, Expect, Trigger};
 use agent_core::event::NewEvent;
@@ -54,7 +55,7 @@ fn ids(sessions: &[SessionSummary]) -> Vec<SessionId> {
 }
 
 /// Sessions of one workspace, created `gap` microseconds apart.
-async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Session>> {
+async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Arc<Session>>> {
     let workspace = stage.new_workspace(storage).await?;
     let mut made = Vec::new();
     for n in 0..count {
@@ -163,7 +164,7 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
             Patch::new().label("project", ["red", "blue"][n % 2]).label("user", ["a", "b", "c"][n % 3]);
         let id = stage.effects.new_session_id();
         let new = match made.get(n / 4).filter(|_| n % 5 == 4) {
-            Some(parent) => NewSession::child(id, &storage.sessions.load(parent.id).await?),
+            Some(parent) => NewSession::child(id, &*storage.sessions.load(parent.id).await?),
             None => NewSession::new(id, workspaces[n % 2]),
         };
         let commit = Commit::create(&stage.effects, new.with(&patch)).actor(creators[n % 3].clone());
@@ -175,7 +176,7 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
             let suspend = stage.seal(&session).trigger(Trigger::Suspend(Reason::UserPaused));
             session = storage.sessions.commit(suspend).await?.session;
         }
-        made.push(SessionSummary::from(&session));
+        made.push(SessionSummary::from(&*session));
     }
     let new = SessionQuery::new;
     let queries = [
@@ -279,7 +280,7 @@ async fn a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
             session = stage.say(&storage, &session, &format!("message {m}")).await?.session;
         }
         same("what waits", &session.pending, &n)?;
-        expected.push(SessionSummary::from(&session));
+        expected.push(SessionSummary::from(&*session));
     }
     let mut found = all(&storage, SessionQuery::new()).await?;
     found.sort_by_key(|session| session.pending);

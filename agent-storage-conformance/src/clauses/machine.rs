@@ -1,6 +1,8 @@
 //! The state machine and the record: every trigger in every state, and what a session keeps of its inputs, runs,
 //! questions and wakes.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Body, Decision, Event, NewEvent, Note, SpanStarted, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
@@ -63,7 +65,7 @@ async fn in_state(
     storage: &Storage,
     at: WorkspaceId,
     state: SessionState,
-) -> Checked<(Session, RunId)> {
+) -> Checked<(Arc<Session>, RunId)> {
     let (new, run) = (NewSession::new(stage.effects.new_session_id(), at), stage.effects.new_run_id());
     let commit = Commit::seal(&stage.effects, new.id, Seq::ZERO)
         .expect(agent_core::commit::Expect::Absent)
@@ -182,7 +184,7 @@ async fn every_trigger_in_every_state_does_what_the_table_says(stage: &Stage) ->
 }
 
 /// The record that a log folds into.
-pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Session> {
+pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Arc<Session>> {
     let Some((first, rest)) = events.split_first() else {
         return Err(Failure::new("a log", "at least one event", "none"));
     };
@@ -190,7 +192,7 @@ pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Sessi
     for event in rest {
         session.apply(event)?;
     }
-    Ok(session)
+    Ok(Arc::new(session))
 }
 
 /// The record that a store keeps, and answers with, is what its log folds into, in every state.
@@ -224,7 +226,7 @@ async fn run_once(
     storage: &Storage,
     session: &Session,
     end: RunEnd,
-) -> Checked<(Session, Session)> {
+) -> Checked<(Arc<Session>, Arc<Session>)> {
     let run = stage.effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", run));
     let running = storage.sessions.commit(stage.seal(session).trigger(begin)).await?.session;
@@ -313,7 +315,7 @@ async fn a_failure_is_kept_until_it_is_recovered_from(stage: &Stage) -> Checked 
         let recovered = storage.sessions.commit(stage.seal(&failed).trigger(Trigger::Recover)).await?.session;
         let expected =
             if class == Reason::ResourceError { SessionState::Initializing } else { SessionState::Idle };
-        same("after recovering", &(recovered.status.state, recovered.failure), &(expected, None))?;
+        same("after recovering", &(recovered.status.state, recovered.failure.clone()), &(expected, None))?;
     }
     Ok(())
 }
@@ -408,7 +410,7 @@ async fn an_interrupt_clears_what_waits(stage: &Stage) -> Checked {
         let note = NewEvent::of(&Body::UserInterrupt(Note::new("enough")));
         let done = storage.sessions.commit(stage.seal(&more).event(note)).await?.session;
         same("the state", &done.status.to_string().as_str(), &"idle (interrupted)")?;
-        same("what waits", &(done.pending, done.wakes.len(), done.action), &(0, 0, None))?;
+        same("what waits", &(done.pending, done.wakes.len(), done.action.clone()), &(0, 0, None))?;
         let last = own_events(&storage, session.id, 100).await?.pop();
         same(
             "the last event",
@@ -462,7 +464,7 @@ async fn open_calls_and_spans_get_one_end_each(stage: &Stage) -> Checked {
             _ => stage.seal(&open).trigger(Trigger::Terminate(Reason::AdminEnded)),
         };
         let ended = storage.sessions.commit(end).await?.session;
-        same("open at the end", &(ended.open_calls, ended.open_spans), &(vec![], vec![]))?;
+        same("open at the end", &(ended.open_calls.clone(), ended.open_spans.clone()), &(vec![], vec![]))?;
         let mut outcomes = Vec::new();
         for event in own_events(&storage, session.id, 100).await? {
             match event.body()? {

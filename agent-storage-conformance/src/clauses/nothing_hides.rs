@@ -1,6 +1,8 @@
 //! Contract 6: absent, deleted, damaged and refused are different answers; what is damaged is never taken for absent,
 //! never overwritten, and hides nothing else.
 
+use std::sync::Arc;
+
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{Finding, FindingKind, verify};
 use agent_core::commit::{Commit, Expect, Trigger};
@@ -69,7 +71,7 @@ async fn a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
     for round in 0..4 {
         stage.note(["deleted", "reopened", "purged", "reopened"][round]);
         let store = &storage.sessions;
-        let whole = if round < 2 { deleted.clone() } else { deleted.tombstone() };
+        let whole = if round < 2 { deleted.clone() } else { Arc::new(deleted.tombstone()) };
         same("the tombstone", &store.load(session.id).await?, &whole)?;
         let left = if round < 2 { deleted.head.get() } else { 0 };
         same("its events", &(own_events(&storage, session.id, 3).await?.len() as u64), &left)?;
@@ -134,7 +136,7 @@ async fn a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
 }
 
 /// A session of some events, one of which in the middle is then damaged.
-async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Session, Seq)> {
+async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<Session>, Seq)> {
     let session = stage.new_session(&storage).await?;
     let mut session = session;
     for n in 0..8 {
@@ -296,7 +298,7 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
     sessions[0] = here.sessions.commit(delete).await?.session;
     here.sessions.purge(Purge::new(sessions[0].id, sessions[0].head)).await?;
-    sessions[0] = sessions[0].tombstone();
+    sessions[0] = Arc::new(sessions[0].tombstone());
     sessions.push(running.clone());
     let list = here.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
     here.sessions.rebuild().await?;

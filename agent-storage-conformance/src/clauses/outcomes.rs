@@ -1,6 +1,8 @@
 //! Contract 7: every write that fails says whether it may have happened and whether to send it again; its text names
 //! the object, and holds nothing of what was said.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
@@ -176,7 +178,7 @@ async fn a_commit_at_fault_is_refused_before_anything_is_written(stage: &Stage) 
 /// limit still takes messages, and room can be made.
 async fn what_a_record_holds_is_limited(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
-    let full = async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Session> {
+    let full = async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Arc<Session>> {
         let session = stage.new_session(&storage).await?;
         let now = storage.sessions.commit(stage.seal(&session).events(events)).await?.session;
         let result = storage.sessions.commit(stage.seal(&now).event(one_more.clone())).await;

@@ -1,6 +1,7 @@
 //! Contract 1 when the power goes, and contract 7 when calls to the medium fail.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_core::commit::{Commit, Expect, Trigger};
 use agent_core::event::NewEvent;
@@ -30,7 +31,7 @@ struct Acknowledged {
     workspaces: BTreeMap<WorkspaceId, Option<Workspace>>,
     configs: BTreeMap<WorkspaceId, Option<String>>,
     bindings: BTreeMap<DeviceId, Option<WorkspaceId>>,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Arc<Session>>,
 }
 
 impl Acknowledged {

@@ -1,5 +1,7 @@
 //! What a purge takes, whatever it was asked: nothing that a living fork reads, and every word of the rest.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
@@ -20,7 +22,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         .concat()
 }
 
-async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Session> {
+async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
     let delete = stage.seal(session).trigger(Trigger::Delete(Reason::UserDeleted));
     Ok(storage.sessions.commit(delete).await?.session)
 }
@@ -74,7 +76,7 @@ async fn a_purge_keeps_what_living_forks_read(stage: &Stage) -> Checked {
 const WORD: &str = "sesame";
 
 /// A session in whose record each field that takes text has the word.
-async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Session> {
+async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc<Session>> {
     let said = Patch::new()
         .title(Title::by_user(WORD))
         .label(WORD, WORD)
@@ -110,7 +112,7 @@ async fn a_tombstone_keeps_no_word(stage: &Stage) -> Checked {
     for round in 0..3 {
         stage.note(["purged", "reopened", "rebuilt"][round]);
         let left = storage.sessions.load(session.id).await?;
-        same("what is left of the record", &left, &deleted.tombstone())?;
+        same("what is left of the record", &*left, &deleted.tombstone())?;
         same("its attributes", &left.attributes, &Attributes::default())?;
         holds_for("the record has no word of anybody's", &left.id, !left.to_json().contains(WORD))?;
         if stage.lists_at_once(&storage) {

@@ -1,5 +1,7 @@
 //! Contract 6, after damage: what is damaged can be deleted by name, and what is made anew says what it left out.
 
+use std::sync::Arc;
+
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::{NewSession, Session};
@@ -20,7 +22,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// A session of some events, one of which in the middle is then damaged, and one that is not.
-async fn damaged(stage: &Stage) -> Checked<(Storage, Session, Session)> {
+async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)> {
     let storage = stage.open().await?;
     let (mut session, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
     for n in 0..8 {
@@ -32,7 +34,7 @@ async fn damaged(stage: &Stage) -> Checked<(Storage, Session, Session)> {
 }
 
 /// Deletes a session as hosts do: by a commit, and where its record cannot be read as a damaged one.
-async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Session> {
+async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<Session>> {
     use agent_core::SessionStoreExt;
 
     let (store, reason) = (&storage.sessions, Reason::UserDeleted);

@@ -2,6 +2,7 @@
 //! A sequence that it does not is shrunk to the shortest that shows the difference.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Trigger};
@@ -110,7 +111,7 @@ impl<'a> Play<'a> {
     }
 
     /// The session of a slot as the reference knows it; one that is not there has no record.
-    async fn now(&self, slot: usize) -> Option<Session> {
+    async fn now(&self, slot: usize) -> Option<Arc<Session>> {
         SessionStore::load(&*self.reference.sessions, self.sessions[slot]).await.ok()
     }
 

@@ -256,7 +256,7 @@ impl Handle {
         self.fault == fault
     }
 
-    async fn now(&self, id: SessionId) -> Option<Session> {
+    async fn now(&self, id: SessionId) -> Option<Arc<Session>> {
         SessionStore::load(&self.store, id).await.ok()
     }
 
@@ -277,8 +277,8 @@ impl Handle {
         let half = commit.steps.len() / 2;
         let (mut first, mut second) = (commit.clone(), commit.clone());
         first.id = self.fresh_id();
-        first.steps.truncate(half);
-        second.steps.drain(..half);
+        Arc::make_mut(&mut first.steps).truncate(half);
+        Arc::make_mut(&mut second.steps).drain(..half);
         if half > 0 && self.now(commit.session).await.is_some_and(|now| now.head == commit.seen) {
             second.seen = self.store.commit(first).await?.last;
             tokio::task::yield_now().await;
@@ -317,7 +317,7 @@ impl Handle {
     }
 
     fn change_payloads(&self, commit: &mut Commit) {
-        for step in &mut commit.steps {
+        for step in Arc::make_mut(&mut commit.steps) {
             let Step::Event(event) = step else { continue };
             let json = event.data.get();
             match self.fault {
@@ -420,7 +420,7 @@ impl SessionStore for Handle {
                 });
             }
             Fault::InputsRefusedDuringARun if commit.fence.is_none() => {
-                let lease = self.now(commit.session).await.and_then(|now| now.lease);
+                let lease = self.now(commit.session).await.and_then(|now| now.lease.clone());
                 if let Some(lease) =
                     lease.filter(|_| commit.steps.iter().all(|s| matches!(s, Step::Event(_))))
                 {
@@ -434,7 +434,7 @@ impl SessionStore for Handle {
                 if done.is_ok() {
                     return done;
                 }
-                return agent_core::plan(old.as_ref(), &commit).map(agent_core::Plan::committed);
+                return agent_core::plan(old.as_deref(), &commit).map(agent_core::Plan::committed);
             }
             Fault::ChildrenListedLate if commit.expect == Expect::Absent => {
                 let id = commit.session;
@@ -451,7 +451,7 @@ impl SessionStore for Handle {
                     |step: &Step| matches!(step, Step::Event(e) if e.kind == EventType::USER_INTERRUPT);
                 let interrupt = commit.steps.iter().any(is_interrupt);
                 let mut done = self.store.commit(commit).await?;
-                done.session.pending += u64::from(interrupt);
+                Arc::make_mut(&mut done.session).pending += u64::from(interrupt);
                 return Ok(done);
             }
             Fault::LeaseOfTheWorkspace => {
@@ -462,7 +462,8 @@ impl SessionStore for Handle {
                 return Ok(done);
             }
             Fault::ReplayCheckedAfterTheFence => {
-                let lease = self.now(commit.session).await.and_then(|now| now.lease).map(|lease| lease.epoch);
+                let lease =
+                    self.now(commit.session).await.and_then(|now| now.lease.clone()).map(|lease| lease.epoch);
                 if commit.fence.is_some() && commit.fence != lease {
                     return Err(Error::new(ErrorKind::Fenced { epoch: Epoch::ZERO }, "fenced"));
                 }
@@ -479,7 +480,7 @@ impl SessionStore for Handle {
             }
             Fault::AcknowledgedBeforeStored => {
                 let now = self.now(commit.session).await;
-                let planned = agent_core::plan(now.as_ref(), &commit)?;
+                let planned = agent_core::plan(now.as_deref(), &commit)?;
                 if matches!(planned, agent_core::Plan::Write { .. }) {
                     *self.pending.lock().unwrap() = Some(commit);
                 }
@@ -489,7 +490,7 @@ impl SessionStore for Handle {
                 let mut start = commit.clone();
                 let result = self.store.commit(commit).await;
                 if result.is_err() && start.steps.len() > 1 {
-                    start.steps.pop();
+                    Arc::make_mut(&mut start.steps).pop();
                     let _ = self.store.commit(start).await;
                 }
                 return result;
@@ -506,19 +507,19 @@ impl SessionStore for Handle {
         }
         match self.store.commit(commit).await {
             Ok(mut done) => {
-                done.session = self.shown(done.session);
+                done.session = Arc::new(self.shown(Arc::unwrap_or_clone(done.session)));
                 Ok(done)
             }
             Err(error) => Err(self.spoiled(error, &said)),
         }
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.flush().await;
         self.not_moved(Fault::MovedIsRead)?;
         self.at_home()?;
         self.not_busy().await?;
-        let mut session = self.shown(SessionStore::load(&self.store, id).await?);
+        let mut session = self.shown(Arc::unwrap_or_clone(SessionStore::load(&self.store, id).await?));
         if self.is(Fault::LeaseOfTheWorkspace) && session.lease.is_none() {
             session.lease = self.shared.leases.lock().unwrap().get(&session.workspace).cloned();
         }
@@ -531,7 +532,7 @@ impl SessionStore for Handle {
         if self.is(Fault::ClearLeaks) {
             session.visible_from = Seq::ZERO;
         }
-        Ok(session)
+        Ok(Arc::new(session))
     }
 
     async fn read(&self, id: SessionId, mut read: ReadEvents) -> Result<EventPage> {
@@ -682,7 +683,7 @@ impl SessionStore for Handle {
             self.shared.purged.lock().unwrap().insert(id, keep);
         }
         if let (Fault::TombstoneKeepsTheRecord, Some(now)) = (self.fault, self.now(id).await) {
-            self.shared.unburied.lock().unwrap().insert(id, now);
+            self.shared.unburied.lock().unwrap().insert(id, Arc::unwrap_or_clone(now));
         }
         if let (Fault::PurgeAtAnyHead, Some(now)) = (self.fault, self.now(purge.session).await) {
             purge.head = now.head;

@@ -272,8 +272,8 @@ impl SessionStore for OneFile {
         })
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
-        self.read(|entries| existing(entries, id))
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+        self.read(|entries| existing(entries, id).map(Arc::new))
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {

@@ -231,7 +231,7 @@ pub async fn hasty(root: &Path) -> FsStore {
 }
 
 /// A new session of the default workspace.
-pub async fn session(store: &FsStore, effects: &Effects) -> Session {
+pub async fn session(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     SessionStoreExt::create(store, effects, new).await.unwrap()
 }

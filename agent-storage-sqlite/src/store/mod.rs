@@ -264,9 +264,9 @@ impl SqliteStore {
     }
 
     /// Has the writer make a session's record anew.
-    async fn mend(&self, id: SessionId) -> Result<Session> {
+    async fn mend(&self, id: SessionId) -> Result<Arc<Session>> {
         match self.ask(Request::Mend(id)).await? {
-            Answer::Session(session) => Ok(*session),
+            Answer::Session(session) => Ok(session),
             _ => Err(gone()),
         }
     }

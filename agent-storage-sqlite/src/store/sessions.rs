@@ -1,5 +1,6 @@
 //! Sessions, thin over a read on one of the threads that read, or a request to the writer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::commit::{Commit, Committed};
@@ -42,7 +43,7 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let what = self.session(id);
@@ -95,7 +96,7 @@ impl SessionStore for SqliteStore {
             for id in std::mem::take(&mut listed.broken) {
                 match self.mend(id).await {
                     Ok(session) => {
-                        let summary = SessionSummary::from(&session);
+                        let summary = SessionSummary::from(&*session);
                         listed.page.items.extend(query.wants(&summary).then_some(summary));
                     }
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -163,11 +164,11 @@ impl SessionStore for SqliteStore {
         self.rebuilt(false).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Session> {
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let span = info_span!("store.delete_damaged", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             match self.ask(Request::DeleteDamaged(id, at, reason)).await? {
-                Answer::Session(session) => Ok(*session),
+                Answer::Session(session) => Ok(session),
                 _ => Err(gone()),
             }
         };

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
@@ -49,7 +50,7 @@ impl Site {
         assert_eq!(verdict, "ok");
     }
 
-    pub(crate) async fn session(&self, store: &SqliteStore) -> Session {
+    pub(crate) async fn session(&self, store: &SqliteStore) -> Arc<Session> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
         SessionStoreExt::create(store, &self.effects, new).await.unwrap()
     }
@@ -63,7 +64,7 @@ impl Site {
         store: &SqliteStore,
         session: &Session,
         text: impl Into<String>,
-    ) -> Session {
+    ) -> Arc<Session> {
         store.commit(self.said(session, text)).await.unwrap().session
     }
 }

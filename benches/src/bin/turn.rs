@@ -30,7 +30,10 @@ fn calls() -> (u64, u64) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("{:<8}{:>8}{:>14}{:>14}{:>10}{:>10}", "store", "prompt", "allocations", "bytes", "reads", "writes");
+    println!(
+        "{:<8}{:>8}{:>14}{:>14}{:>10}{:>10}",
+        "store", "prompt", "allocations", "bytes", "reads", "writes"
+    );
     for size in [32, 4096] {
         let folder = tempfile::tempdir()?;
         let stores: [(&str, Storage); 3] = [

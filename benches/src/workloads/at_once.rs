@@ -32,13 +32,17 @@ pub(super) async fn at_once(place: &Place) -> Outcome<Figure> {
         .note(note))
 }
 
-pub(super) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Session>> {
+pub(super) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Arc<Session>>> {
     let new = (0..count).map(|_| new_session(ours.store.as_ref(), &ours.effects));
     futures::future::join_all(new).await.into_iter().collect()
 }
 
 /// So many turns in each of the sessions at once: what each took. A refusal fails all.
-pub(super) async fn turns(ours: &Ours, sessions: &mut Vec<Session>, turns: u32) -> Outcome<Vec<Duration>> {
+pub(super) async fn turns(
+    ours: &Ours,
+    sessions: &mut Vec<Arc<Session>>,
+    turns: u32,
+) -> Outcome<Vec<Duration>> {
     let tasks = std::mem::take(sessions).into_iter().map(|mut session| {
         let (store, effects) = (Arc::clone(&ours.store), ours.effects.clone());
         tokio::spawn(async move {

@@ -165,8 +165,8 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
-        self.transaction(move |transaction| transaction.existing_session(id)).await
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+        self.transaction(move |transaction| transaction.existing_session(id).map(Arc::new)).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {

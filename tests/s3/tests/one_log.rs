@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
@@ -76,7 +78,7 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
     script
 }
 
-async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Session {
+async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Session> {
     script.commits.push(commit.clone());
     storage.sessions.commit(commit).await.unwrap().session
 }
@@ -95,7 +97,7 @@ async fn send_again(storage: &Storage, script: &Script) {
 }
 
 /// What there is to see from outside: records, all events, read from both ends, lists, the workspace, the binding.
-async fn look(storage: &Storage, script: &Script) -> (Vec<(Session, Vec<Event>, Vec<Event>)>, String) {
+async fn look(storage: &Storage, script: &Script) -> (Vec<(Arc<Session>, Vec<Event>, Vec<Event>)>, String) {
     let mut sessions = Vec::new();
     for id in &script.sessions {
         let mut ways = Vec::new();

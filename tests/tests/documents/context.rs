@@ -1,6 +1,6 @@
 //! What a model is given where there is little room, where the history is far too long, and where it is damaged.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::common::call;
 use agent_core::clock::Effects;
@@ -34,7 +34,7 @@ impl SessionStore for Site {
         self.inner.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         SessionStore::load(&self.inner, id).await
     }
 
@@ -82,7 +82,7 @@ impl Site {
         Self::with(&Patch::new()).await
     }
 
-    async fn now(&self) -> Session {
+    async fn now(&self) -> Arc<Session> {
         self.load(self.id).await.unwrap()
     }
 
@@ -110,7 +110,7 @@ impl Site {
 
     async fn answer(&self, text: &str) {
         let now = self.now().await;
-        let lease = now.lease.unwrap();
+        let lease = now.lease.clone().unwrap();
         let commit = Commit::seal(&self.effects, now.id, now.head)
             .fence(lease.run, lease.epoch)
             .event(NewEvent::agent_message(text))
@@ -120,7 +120,7 @@ impl Site {
 
     async fn context(&self, limits: ContextLimits) -> Result<ModelContext> {
         *self.reads.lock().unwrap() = 0;
-        ModelContext::read(self, &self.now().await, limits).await
+        ModelContext::read(self, &*self.now().await, limits).await
     }
 
     fn reads(&self) -> usize {
@@ -266,7 +266,8 @@ async fn a_fork_within_a_run_is_given_its_question() {
         assert_eq!(messages[0], user("why?"), "{behind} behind it");
         assert_eq!(site.reads(), 2 + reads, "{behind} behind it");
         // What was cleared is not searched.
-        fork.visible_from = fork.last_input;
+        let last_input = fork.last_input;
+        Arc::make_mut(&mut fork).visible_from = last_input;
         let context = ModelContext::read(&site, &fork, limits).await.unwrap();
         assert!(!context.messages().contains(&user("why?")));
     }

@@ -1,5 +1,7 @@
 //! Documents that somebody made up, with checksums that fit: nothing of them is stored, and no other session is touched.
 
+use std::sync::Arc;
+
 use agent_admin::copy::StoreCopy;
 use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
@@ -16,7 +18,7 @@ use agent_core::{
 use serde_json::Value;
 
 /// A session with two runs, a document of its own, and a fork.
-async fn family(store: &MemoryStore, effects: &Effects) -> (Session, Session) {
+async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<Session>, Arc<Session>) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = SessionStoreExt::create(store, effects, new).await.unwrap();
     for n in 0..2 {
@@ -243,10 +245,11 @@ impl SessionStore for Circle {
         self.inner.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let mut session = SessionStore::load(&self.inner, id).await?;
         if let Some(at) = self.of.iter().position(|of| *of == id) {
             let other = SessionStore::load(&self.inner, self.of[1 - at]).await?;
+            let session = Arc::make_mut(&mut session);
             session.origin = NewSession::child(id, &other).created.origin;
             session.depth = 1;
         }

@@ -1,5 +1,7 @@
 //! Sessions as documents: out of one store, into another, the same to the byte.
 
+use std::sync::Arc;
+
 use crate::common::{call, json};
 use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
@@ -23,7 +25,7 @@ async fn files(root: &std::path::Path) -> FsStore {
 }
 
 /// A session with a bit of everything, and more commits than a record remembers.
-async fn rich(store: &dyn SessionStore, effects: &Effects) -> Session {
+async fn rich(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = store.create(effects, new).await.unwrap();
     for n in 0..30 {
@@ -107,7 +109,7 @@ async fn an_import_is_finished_and_never_merged() {
 }
 
 /// A session of a few turns in which nothing waits.
-async fn calm(store: &MemoryStore, effects: &Effects) -> Session {
+async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = SessionStoreExt::create(store, effects, new).await.unwrap();
     for n in 0..3 {
@@ -254,7 +256,7 @@ impl SessionStore for Silent {
         self.inner.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         match id == self.of {
             true => Err(Error::new(ErrorKind::Unavailable, "as told")),
             false => SessionStore::load(&self.inner, id).await,
@@ -429,7 +431,7 @@ proptest! {
         ] {
             if let Ok(manifest) = Manifest::parse(&sealed(&changed)) {
                 let folded = crate::common::fold(manifest.session.id, &manifest.events);
-                prop_assert_eq!(folded, manifest.session);
+                prop_assert_eq!(folded, (*manifest.session).clone());
             }
         }
         prop_assert!(Manifest::parse(&sealed(body)).is_ok());

@@ -108,7 +108,7 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.commit(commit)).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.call(self.0.under.sessions.load(id)).await
     }
 

@@ -292,7 +292,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
         for (id, whole) in all.iter().zip(&whole) {
             if living.contains(id) {
                 assert_eq!(history(storage, *id).await, *whole, "{when}");
-                let lineage = storage.sessions.load(*id).await.unwrap().lineage;
+                let lineage = storage.sessions.load(*id).await.unwrap().lineage.clone();
                 needed.extend(whole.iter().map(|event| (lineage.locate(*id, event.seq).0, event.seq)));
             }
         }

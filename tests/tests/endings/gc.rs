@@ -121,7 +121,7 @@ async fn begin(
     clock: &Hands,
     id: SessionId,
     ttl: Duration,
-) -> agent_core::session::Session {
+) -> std::sync::Arc<agent_core::session::Session> {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let lease = LeaseRequest::new("laptop", effects.new_run_id()).ttl(ttl);

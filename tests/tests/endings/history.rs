@@ -27,7 +27,7 @@ async fn tell(chat: &SessionHandle, text: &str) -> String {
 }
 
 /// What a person and a model see of a session.
-async fn visible(storage: &Storage, id: SessionId) -> (Session, Vec<String>, Vec<ModelMessage>) {
+async fn visible(storage: &Storage, id: SessionId) -> (Arc<Session>, Vec<String>, Vec<ModelMessage>) {
     let now = storage.sessions.load(id).await.unwrap();
     let read = agent_core::store::ReadEvents::first(1000).after(now.visible_from);
     let page = storage.sessions.history(id, read).await.unwrap();
@@ -70,7 +70,10 @@ async fn a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
                 assert_eq!((shown.len(), context.len()), (1, 0), "{}: {shown:?}", site.name);
                 assert_eq!((now.pending, now.wakes.len(), now.counts.messages()), (0, 0, 0), "{}", site.name);
                 assert_eq!(new.documents().list().await.unwrap(), [], "{}", site.name);
-                assert_eq!((now.attributes, now.status.state), (Default::default(), SessionState::Idle));
+                assert_eq!(
+                    (now.attributes.clone(), now.status.state),
+                    (Default::default(), SessionState::Idle)
+                );
                 assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), new.id(), "{}", site.name);
                 assert_eq!(tell(&new, "hello").await, "hello", "{}", site.name);
                 let old = chat.refresh().await.unwrap();

@@ -1,5 +1,7 @@
 //! What a model is given is accepted by every provider, whatever happened to the session, and wherever it was cut.
 
+use std::sync::Arc;
+
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Body, Compaction, NewEvent, ToolOutcome, ToolResult, ToolUse};
@@ -20,7 +22,7 @@ use crate::site::{history, sites};
 struct Life<'a> {
     storage: &'a Storage,
     effects: Effects,
-    now: Session,
+    now: Arc<Session>,
     run: Option<(RunId, Epoch)>,
     said: u32,
 }

@@ -20,7 +20,7 @@ enum Maker {
 }
 
 impl Maker {
-    async fn make(&self, storage: &Storage, clock: &Hands) -> Result<Session> {
+    async fn make(&self, storage: &Storage, clock: &Hands) -> Result<Arc<Session>> {
         match self {
             Self::Fork(of) => storage.sessions.fork(&effects(clock), *of, Fork::new()).await,
             Self::Import(document) => document.import(&*storage.sessions).await,
@@ -45,7 +45,7 @@ async fn end(storage: &Storage, clock: &Hands, id: SessionId) {
     drop(manager.purge(id).await);
 }
 
-async fn check(storage: &Storage, made: &Result<Session>, when: &str) {
+async fn check(storage: &Storage, made: &Result<Arc<Session>>, when: &str) {
     let Ok(made) = made else { return };
     let texts: Vec<_> = history(storage, made.id).await;
     let said = texts.iter().filter(|event| matches!(event.body(), Ok(Body::UserMessage(_)))).count();

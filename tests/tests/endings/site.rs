@@ -109,7 +109,7 @@ pub(crate) async fn say(
     clock: &Hands,
     id: SessionId,
     text: &str,
-) -> agent_core::Result<Session> {
+) -> agent_core::Result<Arc<Session>> {
     let said = vec![NewEvent::user_message(format!("{text} {SECRET}"))];
     let seen = storage.sessions.load(id).await?.head;
     Ok(storage.sessions.append(&effects(clock), id, seen, said).await?.session)

@@ -1,5 +1,6 @@
 //! What a sweep does to sessions, and what protects them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::commit::{RunEnd, Trigger};
@@ -19,7 +20,7 @@ use crate::site::{DAY, Hands, effects, history, manager, say, sites, small_world
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A session at rest, of a label.
-async fn at_rest(storage: &Storage, clock: &Hands, patch: Patch) -> Session {
+async fn at_rest(storage: &Storage, clock: &Hands, patch: Patch) -> Arc<Session> {
     let manager = manager(storage, clock);
     let workspace = manager.default_workspace().await.unwrap().id;
     manager.new_session(workspace, &patch).await.unwrap()
@@ -100,7 +101,7 @@ async fn only_real_inactivity_counts_and_each_session_has_its_own_limit() {
 }
 
 /// Begins a run, and ends it as `end` says.
-async fn run(storage: &Storage, clock: &Hands, id: SessionId, end: Option<RunEnd>) -> Session {
+async fn run(storage: &Storage, clock: &Hands, id: SessionId, end: Option<RunEnd>) -> Arc<Session> {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let run = effects.new_run_id();
@@ -140,7 +141,7 @@ async fn a_suspended_session_goes_on_where_it_was() {
         }
         let asked = storage.sessions.load(asking).await.unwrap();
         assert_eq!(asked.status.state, SessionState::RequiresAction, "{}", site.name);
-        assert_eq!(asked.action.unwrap().question, "Deploy?", "{}", site.name);
+        assert_eq!(asked.action.as_ref().unwrap().question, "Deploy?", "{}", site.name);
         let rested = storage.sessions.load(idle).await.unwrap();
         assert_eq!((rested.status.state, rested.pending), (SessionState::Idle, 0), "{}", site.name);
         assert!(!rested.has_open_work(), "{}: what was answered is not answered again", site.name);

@@ -1,6 +1,7 @@
 //! What a model is given: pair-safe, within its limits, from any history.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::common::{Faulty, agent_with, device, read, storages};
 use agent_core::clock::Effects;
@@ -32,7 +33,7 @@ impl SessionStore for Canned {
     async fn commit(&self, _: Commit) -> Result<Committed> {
         unreachable!()
     }
-    async fn load(&self, _: SessionId) -> Result<Session> {
+    async fn load(&self, _: SessionId) -> Result<Arc<Session>> {
         unreachable!()
     }
     async fn read(&self, _: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -131,7 +132,7 @@ fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
     let commit = Commit::create(&effects, new);
     let plan = agent_core::plan(None, &commit).unwrap();
     let agent_core::Plan::Write { events, after, .. } = plan else { panic!("creates") };
-    let (template, mut session) = (events[0].clone(), *after);
+    let (template, mut session) = (events[0].clone(), Arc::unwrap_or_clone(after));
     let mut log: Vec<Event> = Vec::new();
     for (piece, continues) in pieces {
         let new = piece.event();
@@ -426,7 +427,7 @@ fn damage_in_the_past_is_named_and_survived() {
         async fn commit(&self, _: Commit) -> Result<Committed> {
             unreachable!()
         }
-        async fn load(&self, _: SessionId) -> Result<Session> {
+        async fn load(&self, _: SessionId) -> Result<Arc<Session>> {
             unreachable!()
         }
         async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {

@@ -1,6 +1,6 @@
 //! Many who say something to one session at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{
     Faulty, agent, agent_with, all_storages, check_log, device, eventually, log, read, said,
@@ -12,6 +12,7 @@ use agent_core::{Error, ErrorKind, Result, Seq, WriteOutcome};
 use agent_runtime::{AgentRuntime, Config, EchoProvider, Input, Run, SessionHandle};
 use futures::future::join_all;
 use tokio::task::{JoinHandle, yield_now};
+use tokio::time::Instant;
 
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
@@ -210,7 +211,10 @@ async fn a_crowd_waits_as_long_as_one() {
         let agent = agent(&faulty.storage(), EchoProvider::new());
         let chat = agent.open(&device("laptop")).await.unwrap();
         faulty.hold_commits(true);
+        let begun = Instant::now();
         let tasks = prompts(&agent, &chat, texts(0, 600)).await;
+        // All of them wait for most of the time that the first waits.
+        tokio::time::sleep(begun.elapsed() * 3).await;
         // Two would fail, if anybody tried again.
         faulty.time_commits_out(2);
         faulty.hold_commits(false);
@@ -246,6 +250,32 @@ async fn a_caller_that_goes_away_takes_nobody_along() {
         let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").count();
         assert_eq!(asked, 10, "{name}: what was under way is stored");
     }
+}
+
+/// A host that leaves the runtime on which it stored an input keeps nobody waiting for ever: who waits behind it goes
+/// alone, and who was taken along is told that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_left_keeps_nobody_waiting() {
+    let faulty = Faulty::new(agent_core::MemoryStore::new().into());
+    let agent = agent(&faulty.storage(), EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    faulty.hold_commits(true);
+    let (left, behind) = (agent.session(chat.id()).await.unwrap(), agent.session(chat.id()).await.unwrap());
+    let runtime = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            drop(tokio::time::timeout(Duration::from_millis(20), left.prompt("left")).await);
+        });
+        runtime
+    });
+    let runtime = runtime.join().unwrap();
+    faulty.hold_commits(false);
+    // Its turn is held by a task that nobody polls.
+    let run = tokio::time::timeout(Duration::from_secs(600), behind.prompt("behind")).await;
+    read(run.expect("it waits for ever").unwrap()).await;
+    assert_eq!(said(&chat).await[0], ("user", "behind".to_owned()));
+    runtime.shutdown_background();
+    read(chat.prompt("at last").await.unwrap()).await;
 }
 
 /// Prompts that wait for a session that is set aside let it go on together, and know their places.

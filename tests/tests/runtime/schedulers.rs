@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{EventType, NewEvent};
 use agent_core::model::{Usage, Wake};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::NewSession;
 use agent_core::state::{SessionState, TriggerKind};
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage, WorkspaceId, async_trait};
@@ -111,7 +111,7 @@ async fn until_idle(storage: &Storage, least: u64) {
 async fn check(storage: &Storage, sessions: &[SessionId]) {
     let mut lost = 0;
     for id in sessions {
-        let now: Session = storage.sessions.load(*id).await.unwrap();
+        let now = storage.sessions.load(*id).await.unwrap();
         assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{id}");
         let events = storage.sessions.history(*id, ReadEvents::last(1000)).await.unwrap().events;
         let answers = events.iter().filter(|event| event.kind == EventType::AGENT_MESSAGE).count();

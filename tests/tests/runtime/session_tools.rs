@@ -172,7 +172,7 @@ async fn a_plan_waits_for_a_person_where_the_policy_says_so() {
 }
 
 /// A session that a run of this id holds, with a call of each tool open.
-async fn calling(storage: &Storage, effects: &Effects) -> (Session, RunId) {
+async fn calling(storage: &Storage, effects: &Effects) -> (Arc<Session>, RunId) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let run = effects.new_run_id();
     let create = Commit::create(effects, new)

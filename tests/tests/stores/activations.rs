@@ -1,5 +1,7 @@
 //! The journal of a session's activations: what became of the work that each run had claimed, on each kind of store.
 
+use std::sync::Arc;
+
 use crate::sites::{check_record, new_session, sites};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -18,7 +20,7 @@ struct Desk {
 }
 
 impl Desk {
-    async fn commit(&self, fill: impl FnOnce(Commit) -> Commit) -> Session {
+    async fn commit(&self, fill: impl FnOnce(Commit) -> Commit) -> Arc<Session> {
         let seen = self.storage.sessions.load(self.id).await.unwrap().head;
         let mut commit = fill(Commit::seal(&self.effects, self.id, seen));
         // Late enough for whatever is backed off.
@@ -34,7 +36,7 @@ impl Desk {
         self.commit(|commit| commit.trigger(trigger)).await;
     }
 
-    async fn begin(&self) -> Session {
+    async fn begin(&self) -> Arc<Session> {
         let lease = LeaseRequest::new("laptop", self.effects.new_run_id());
         self.commit(|commit| commit.trigger(Trigger::BeginRun(lease))).await
     }

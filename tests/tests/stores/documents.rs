@@ -325,7 +325,7 @@ async fn what_is_written_to_an_area_stays_and_nothing_else() {
                 assert_eq!(here.get("gone").await.unwrap(), None, "{}", site.name);
             }
         }
-        let handles = storage.sessions.load(id).await.unwrap().attributes.handles;
+        let handles = storage.sessions.load(id).await.unwrap().attributes.handles.clone();
         assert_eq!(handles["python"].liveness("another"), Liveness::Stale);
         let documents = Documents::new(storage.sessions.clone(), effects.clone(), other);
         assert_eq!(documents.list().await.unwrap(), [], "{}", site.name);

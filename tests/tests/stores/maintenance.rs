@@ -1,5 +1,7 @@
 //! Looking after stores: what is wrong is found and named, and what can be read is saved.
 
+use std::sync::Arc;
+
 use crate::common::{call, json};
 use crate::sites::{log, new_session, sites};
 use agent_admin::audit::audited;
@@ -17,7 +19,7 @@ use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_sqlite::SqliteStore;
 
 /// A workspace with a bound device, and a session in it that has a bit of everything.
-async fn world(storage: &Storage, effects: &Effects) -> Session {
+async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
     let workspace = effects.new_workspace_id();
     let main = effects.new_session_id();
     let record = Workspace::new(workspace, "home", main, effects.now());
@@ -52,7 +54,7 @@ async fn world(storage: &Storage, effects: &Effects) -> Session {
     now
 }
 
-async fn new_session_in(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Session {
+async fn new_session_in(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), workspace);
     storage.sessions.create(effects, new).await.unwrap()
 }

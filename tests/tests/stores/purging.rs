@@ -1,5 +1,7 @@
 //! What a purge takes, asked of the store alone: nothing that a living fork reads, and every word of the rest.
 
+use std::sync::Arc;
+
 use crate::sites::{log, new_session, sites};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -11,12 +13,12 @@ use agent_core::state::Reason;
 use agent_core::store::{Purge, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 
-async fn say(storage: &Storage, effects: &Effects, session: &Session, text: &str) -> Session {
+async fn say(storage: &Storage, effects: &Effects, session: &Session, text: &str) -> Arc<Session> {
     let said = vec![NewEvent::user_message(text)];
     storage.sessions.append(effects, session.id, session.head, said).await.unwrap().session
 }
 
-async fn delete(storage: &Storage, effects: &Effects, id: SessionId) -> Session {
+async fn delete(storage: &Storage, effects: &Effects, id: SessionId) -> Arc<Session> {
     let delete = Trigger::Delete(Reason::UserDeleted);
     storage.sessions.trigger(effects, id, delete).await.unwrap().session
 }
@@ -113,7 +115,7 @@ async fn tombstone_keeps_no_word() {
                 (of.id, of.head, of.status, lineage, times, of.recent.clone(), of.epoch)
             };
             assert_eq!(kept(&left), kept(&deleted), "{}, {round}", site.name);
-            assert_eq!((left.creator, left.attributes), (Actor::USER, Attributes::default()));
+            assert_eq!((left.creator.clone(), left.attributes.clone()), (Actor::USER, Attributes::default()));
             for query in [
                 SessionQuery::new().creator(creator.clone()),
                 SessionQuery::new().label("password", "my password"),

@@ -24,7 +24,12 @@ use agent_core::model::Access::{Read, Write};
 use agent_core::model::MountOrigin::{Objective, Project, Tenant};
 
 /// A session of a project and an objective.
-async fn session_of(storage: &Storage, effects: &Effects, labels: &[(&str, &str)], patch: Patch) -> Session {
+async fn session_of(
+    storage: &Storage,
+    effects: &Effects,
+    labels: &[(&str, &str)],
+    patch: Patch,
+) -> Arc<Session> {
     let patch = labels.iter().fold(patch, |patch, (key, value)| patch.label(*key, *value));
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with(&patch);
     storage.sessions.create(effects, new).await.unwrap()
@@ -34,7 +39,7 @@ async fn scope(storage: &Storage, effects: &Effects, scope: &Shelf, patch: Patch
     update_scope(&storage.sessions, effects, scope, patch).await.unwrap();
 }
 
-async fn change(storage: &Storage, effects: &Effects, id: SessionId, patch: Patch) -> Session {
+async fn change(storage: &Storage, effects: &Effects, id: SessionId, patch: Patch) -> Arc<Session> {
     let now = storage.sessions.load(id).await.unwrap();
     storage.sessions.update(effects, id, now.head, patch).await.unwrap().session
 }
@@ -314,7 +319,10 @@ async fn handles_are_opaque_and_kept() {
         }
         let reopened = site.open().await;
         let now = check_record(&reopened, session.id).await;
-        assert_eq!(now.attributes.handles.into_iter().collect::<Vec<_>>(), [("data".to_owned(), volume)]);
+        assert_eq!(
+            now.attributes.handles.clone().into_iter().collect::<Vec<_>>(),
+            [("data".to_owned(), volume)]
+        );
     }
 }
 

@@ -37,7 +37,7 @@ impl Site {
 }
 
 /// A session of the default workspace.
-pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Session {
+pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Arc<Session> {
     let new = agent_core::session::NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     storage.sessions.create(effects, new).await.unwrap()
 }
@@ -66,12 +66,12 @@ pub(crate) async fn log(storage: &Storage, id: SessionId) -> Vec<Event> {
 }
 
 /// Checks that the record is what the log of a session that was not forked folds into.
-pub(crate) async fn check_record(storage: &Storage, id: SessionId) -> Session {
+pub(crate) async fn check_record(storage: &Storage, id: SessionId) -> Arc<Session> {
     let (now, events) = (storage.sessions.load(id).await.unwrap(), log(storage, id).await);
     let mut folded = Session::begin(id, &events[0]).unwrap();
     for event in &events[1..] {
         folded.apply(event).unwrap();
     }
-    assert_eq!(folded, now);
+    assert_eq!(folded, *now);
     now
 }

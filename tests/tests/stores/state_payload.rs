@@ -1,5 +1,7 @@
 //! The state of a session in four parts, from one session into another, on each kind of store.
 
+use std::sync::Arc;
+
 use crate::sites::{check_record, new_session, sites};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
@@ -15,7 +17,7 @@ use agent_transcript::{Speaker, TranscriptMessage};
 use proptest::prelude::*;
 
 /// A session with something in every part, named after `who`.
-async fn full(storage: &Storage, effects: &Effects, who: &str) -> Session {
+async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<Session> {
     let session = new_session(storage, effects).await;
     let said =
         [NewEvent::user_message(format!("I am {who}")), NewEvent::agent_message(format!("Hello, {who}"))];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::{Epoch, Seq, SessionId};
 use crate::base::state::SessionState;
@@ -42,7 +44,7 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
         ));
     }
     check_limits(now, &after)?;
-    Ok(Plan::Write { events: events.to_vec(), after: Box::new(after) })
+    Ok(Plan::Write { events: events.to_vec(), after: Arc::new(after) })
 }
 
 /// Applies an event that a stranger may have written, the first one to no session.

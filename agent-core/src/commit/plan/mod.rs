@@ -5,6 +5,8 @@ pub(crate) mod import;
 pub(crate) mod planner;
 mod triggers;
 
+use std::sync::Arc;
+
 use crate::commit::plan::planner::{Plan, Planner, nothing_to_do};
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -43,7 +45,7 @@ fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
                 first: known.first,
                 last: known.last,
                 epoch: known.epoch,
-                session: session.clone(),
+                session: Arc::new(session.clone()),
                 replayed: true,
             })));
         }

@@ -1,5 +1,7 @@
 //! The plan while it is made: what each step of a commit does to the record.
 
+use std::sync::Arc;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::id::Seq;
 use crate::base::json::RawJson;
@@ -27,7 +29,7 @@ pub enum Plan {
         /// The events, at least one, in order.
         events: Vec<Event>,
         /// The record after them.
-        after: Box<Session>,
+        after: Arc<Session>,
     },
     /// Store nothing and give this answer: the commit was applied before, or asks for what is so already.
     Answer(Box<Committed>),
@@ -42,7 +44,7 @@ impl Plan {
                 first: events.first().map_or(after.head, |event| event.seq),
                 last: after.head,
                 epoch: after.recent.last().and_then(|commit| commit.epoch),
-                session: *after,
+                session: after,
                 replayed: false,
             },
         }
@@ -133,7 +135,7 @@ impl<'a> Planner<'a> {
         }
         let after = after.ok_or_else(|| Error::invalid("a commit without events"))?;
         check_limits(now, &after)?;
-        Ok(Plan::Write { events: self.events, after: Box::new(after) })
+        Ok(Plan::Write { events: self.events, after: Arc::new(after) })
     }
 
     /// Adds an event as it is.
@@ -379,5 +381,6 @@ impl From<&Error> for Failure {
 }
 
 pub(super) fn nothing_to_do(session: Session) -> Committed {
+    let session = Arc::new(session);
     Committed { first: session.head.next(), last: session.head, epoch: None, session, replayed: false }
 }

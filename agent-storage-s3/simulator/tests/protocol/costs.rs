@@ -1,6 +1,7 @@
 //! Requests per operation: the table in the docs, counted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
@@ -44,7 +45,7 @@ impl Shop {
         Commit::seal(&self.effects, session.id, session.head).events(said)
     }
 
-    async fn session(&self, store: &S3Store) -> Session {
+    async fn session(&self, store: &S3Store) -> Arc<Session> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
         store.commit(Commit::create(&self.effects, new)).await.unwrap().session
     }

@@ -185,7 +185,7 @@ impl Scene {
         client: &'static str,
         store: &S3Store,
         id: SessionId,
-    ) -> agent_core::Result<Session> {
+    ) -> agent_core::Result<Arc<Session>> {
         let done = self.history.load(client, store, id).await;
         self.say(client, &done.as_ref().map(|done| done.head));
         done
@@ -334,7 +334,7 @@ impl Writer {
         self.send(commit).await;
     }
 
-    async fn look(&mut self, which: usize) -> Option<Session> {
+    async fn look(&mut self, which: usize) -> Option<Arc<Session>> {
         let id = self.scene.sessions[which];
         let found = self.scene.load(self.client, &self.store, id).await.ok()?;
         self.heads[which] = found.head;
@@ -367,7 +367,7 @@ impl Writer {
             }
             (6, _) => {
                 // Another's run is taken over.
-                let held = self.look(which).await.and_then(|now| now.lease);
+                let held = self.look(which).await.and_then(|now| now.lease.clone());
                 let commit = Commit::seal(&self.effects, id, self.heads[which]);
                 match held {
                     Some(lease) => commit.trigger(Trigger::LeaseExpired(lease.epoch)).event(input).trigger(

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, Trigger};
@@ -106,7 +107,7 @@ impl Alive<'_> {
         store: &SqliteStore,
         id: SessionId,
         what: impl FnOnce(Commit) -> Commit,
-    ) -> Session {
+    ) -> Arc<Session> {
         let head = SessionStore::load(store, id).await.unwrap().head;
         let done = store.commit(what(Commit::seal(self.effects, id, head))).await.unwrap();
         self.acknowledged(store).await;

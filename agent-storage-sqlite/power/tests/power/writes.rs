@@ -199,7 +199,7 @@ impl Cast {
         let delete = Commit::seal(&effects, deleted, head).trigger(Trigger::Delete(Reason::UserDeleted));
         let head = store.commit(delete).await.unwrap().session.head;
         let cast = Self {
-            epoch: begun.lease.unwrap().epoch,
+            epoch: begun.lease.as_ref().unwrap().epoch,
             effects,
             place,
             another,

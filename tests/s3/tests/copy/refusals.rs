@@ -114,7 +114,7 @@ impl SessionStore for Forgetful {
         self.0.sessions.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.0.sessions.load(id).await
     }
 

@@ -1,6 +1,7 @@
 //! Places for each kind of store, a bucket too; and a store that holds a bit of everything.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
@@ -85,11 +86,11 @@ pub(crate) struct World {
     pub(crate) laptop: DeviceId,
 }
 
-async fn commit(storage: &Storage, commit: Commit) -> Session {
+async fn commit(storage: &Storage, commit: Commit) -> Arc<Session> {
     storage.sessions.commit(commit).await.unwrap().session
 }
 
-async fn say(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Session {
+async fn say(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
     let seen = storage.sessions.load(id).await.unwrap().head;
     let said = vec![NewEvent::user_message(text).with_extra("x", RawJson::parse("1e400").unwrap())];
     storage.sessions.append(effects, id, seen, said).await.unwrap().session
@@ -202,7 +203,7 @@ pub(crate) struct SeenSession {
     pub(crate) id: SessionId,
     state: SessionState,
     /// Where the log tells it.
-    record: Option<Session>,
+    record: Option<Arc<Session>>,
     own: Vec<Event>,
     /// Through its ancestors.
     history: Vec<Event>,

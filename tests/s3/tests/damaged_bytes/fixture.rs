@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
@@ -168,7 +169,7 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
     names
 }
 
-async fn new(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Session {
+async fn new(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<Session> {
     let new = NewSession::new(effects.new_session_id(), workspace);
     storage.sessions.create(effects, new).await.unwrap()
 }

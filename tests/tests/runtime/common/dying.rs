@@ -92,7 +92,7 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.commit(commit))
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         unless_dead!(self, self.under.load(id))
     }
 

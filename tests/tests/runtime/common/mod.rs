@@ -300,7 +300,7 @@ impl SessionStore for Faulty {
         Ok(committed)
     }
 
-    async fn load(&self, id: SessionId) -> Result<Session> {
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         self.0.under.sessions.load(id).await
     }
 
