@@ -24,7 +24,7 @@ pub const SALVAGED_LABEL: &str = "salvage.of";
 const EVENTS: usize = 500;
 const BYTES: usize = 4 << 20;
 
-/// What was saved of a session.
+/// The result of a salvage: the session that was made, and what could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvaged {

@@ -12,7 +12,7 @@ use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, ReadEvents, SessionQuery, Shelf, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
 
-/// What was read, and what is wrong with it.
+/// The result of a verification: counts of what was read, and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
@@ -29,7 +29,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether nothing was found.
+    /// Returns whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }

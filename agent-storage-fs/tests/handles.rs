@@ -338,7 +338,7 @@ async fn a_lock_that_could_not_be_given_back_is_not_kept() {
 async fn a_crowd_behind_a_lock_waits_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
-    let wait = Duration::from_millis(200);
+    let wait = Duration::from_secs(1);
     let store = FsConfig::new(folder.path()).with_lock_wait(wait).open().await.unwrap();
     let id = session(&store, &effects).await.id;
     let lock = fs::File::open(folder_of(folder.path(), id)).unwrap();
@@ -360,6 +360,8 @@ async fn a_crowd_behind_a_lock_waits_once() {
         waits.push(begun.elapsed());
     }
     println!("where {wait:?} are set one waits {:?}, and 50 at once {:?}", waits[0], waits[1]);
+    // Waits one after another, or again and again, take four times as long and more.
+    assert!(waits.iter().all(|waited| *waited < wait * 5 / 2), "{waits:?}");
     lock.unlock().unwrap();
     say(&store, &effects, id, Seq::new(1), "at last").await;
 }

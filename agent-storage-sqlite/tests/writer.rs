@@ -201,7 +201,7 @@ async fn a_lock_that_stays_is_unavailable_in_the_end() {
 #[allow(clippy::print_stdout, reason = "what was measured is printed")]
 async fn a_crowd_behind_a_lock_waits_once() {
     let site = Site::new();
-    let wait = Duration::from_millis(200);
+    let wait = Duration::from_secs(1);
     let store = site.config().with_busy_timeout(wait).open().await.unwrap();
     let session = site.session(&store).await;
     let other = site.raw();
@@ -223,6 +223,8 @@ async fn a_crowd_behind_a_lock_waits_once() {
         waits.push(begun.elapsed());
     }
     println!("where {wait:?} are set one waits {:?}, and 800 at once {:?}", waits[0], waits[1]);
+    // Waits one after another, or again and again, take four times as long and more.
+    assert!(waits.iter().all(|waited| *waited < wait * 5 / 2), "{waits:?}");
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.load(session.id).await.unwrap().head, session.head);
 }

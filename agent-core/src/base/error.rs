@@ -41,7 +41,7 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What went wrong, in terms of what the caller can do about it.
+/// The kind of an error: tells the caller what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -121,7 +121,7 @@ impl ErrorKind {
     }
 }
 
-/// Whether a failed write may have taken effect.
+/// The outcome of a failed write: not applied, or unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// Nothing was written, now or later.
@@ -176,27 +176,27 @@ impl Error {
         self
     }
 
-    /// What went wrong, in terms of what to do.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Whether the operation that failed may have been applied. A failed read is [`WriteOutcome::NotApplied`].
+    /// Returns whether the operation that failed may have been applied. A failed read is [`WriteOutcome::NotApplied`].
     pub fn write_outcome(&self) -> WriteOutcome {
         self.0.outcome
     }
 
-    /// Whether the same request, for a commit with the same id, may succeed when simply sent again.
+    /// Returns whether the same request, for a commit with the same id, may succeed when simply sent again.
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable
     }
 
-    /// Whether the operation took all the time that it may take. It may succeed later.
+    /// Returns whether the operation took all the time that it may take. It may succeed later.
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out
     }
 
-    /// Whether the object is proven absent, either never created ([`ErrorKind::NotFound`]) or deleted.
+    /// Returns whether the object is proven absent, either never created ([`ErrorKind::NotFound`]) or deleted.
     pub fn is_absent(&self) -> bool {
         matches!(self.0.kind, ErrorKind::NotFound | ErrorKind::Deleted)
     }

@@ -57,6 +57,8 @@ struct Queue {
     inputs: VecDeque<Waiting>,
     /// How many ever joined.
     joined: u64,
+    /// How often some were taken.
+    taken: u64,
 }
 
 /// What came of an input, and the record then.
@@ -98,6 +100,7 @@ impl Line {
     /// Takes those that are first in the line, want the same and fit in one commit; one at least, if any waits.
     pub(crate) fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting();
+        waiting.taken += 1;
         // Those of a runtime that was shut down meanwhile are nobody's any more.
         waiting.inputs.retain(|one| !one.told.is_closed());
         let starts = waiting.inputs.front().is_some_and(|one| one.starts);
@@ -118,6 +121,11 @@ impl Line {
         waiting.inputs.drain(..late).collect()
     }
 
+    /// Returns how often some were taken: as long as that grows, the line moves.
+    pub(crate) fn taken(&self) -> u64 {
+        self.waiting().taken
+    }
+
     /// Waits for the turn.
     pub(crate) async fn turn(&self) -> TurnGuard<'_, ()> {
         self.turn.lock().await
@@ -128,7 +136,7 @@ impl Line {
         self.stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the turn is held by somebody who was waited for in vain.
+    /// Returns whether the turn is held by somebody who was waited for in vain.
     pub(crate) fn is_stuck(&self) -> bool {
         if self.stuck.load(Ordering::Relaxed) && self.turn.try_lock().is_ok() {
             self.stuck.store(false, Ordering::Relaxed);

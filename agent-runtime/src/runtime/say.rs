@@ -1,5 +1,6 @@
 //! How an input is stored: in line with others that wait for the session, and together with them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,7 +15,7 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, WriteOutcome};
 
-/// How long an input waits for its turn before it goes alone. Longer than a store keeps anybody waiting, unless it is told to.
+/// How long an input waits in a line that does not move before it goes alone. Longer than a store keeps anybody waiting, unless it is told to.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long somebody who was taken along is waited for: nobody knows whether the input is stored if that is over.
@@ -25,25 +26,32 @@ const OUTCOME: Duration = Duration::from_secs(600);
 pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Result<Begun> {
     let line = handle.line();
     if line.is_stuck() {
-        return store_together(handle, vec![input], starts).await;
+        return store_together(handle, [input].into(), starts).await;
     }
     let (told, mut outcome) = oneshot::channel();
     let place = line.join(input, starts, told);
     let patience = sleep(PATIENCE);
     tokio::pin!(patience);
+    let mut taken = line.taken();
     loop {
         tokio::select! {
             biased;
             // Whoever came before stored it with their own.
             told = &mut outcome => return heard(handle, told),
             _turn = line.turn() => store(handle, line.take(), place).await,
-            () = &mut patience => break,
+            () = &mut patience => {
+                if line.taken() == taken {
+                    break;
+                }
+                taken = line.taken();
+                patience.as_mut().reset(Instant::now() + PATIENCE);
+            }
         }
     }
     // Whoever has the turn is not polled any more, as it seems: a host may have left the runtime that it was begun on.
     line.give_up();
     match line.leave(place) {
-        Some(Waiting { input, .. }) => store_together(handle, vec![input], starts).await,
+        Some(Waiting { input, .. }) => store_together(handle, [input].into(), starts).await,
         None => match timeout(OUTCOME, outcome).await {
             Ok(told) => heard(handle, told),
             Err(_) => Err(cut_off(handle.id())),
@@ -62,22 +70,23 @@ fn heard(handle: &SessionRef, told: Result<Told, RecvError>) -> Result<Begun> {
 async fn store(handle: &SessionRef, batch: Vec<Waiting>, place: u64) {
     let Some(first) = batch.first() else { return };
     let (starts, begun_at) = (first.starts, Instant::now());
-    let runs = batch.iter().find(|one| one.place == place).unwrap_or(first).place;
-    let inputs = batch.iter().map(|one| one.input.clone()).collect();
-    let behind = (0..batch.len() as u64).rev();
-    match store_together(handle, inputs, starts).await {
+    let runs = batch.iter().position(|one| one.place == place).unwrap_or(0);
+    let (inputs, callers): (Vec<_>, Vec<_>) = batch.into_iter().map(|one| (one.input, one.told)).unzip();
+    let (inputs, count): (Arc<[Input]>, _) = (inputs.into(), callers.len());
+    match store_together(handle, inputs.clone(), starts).await {
         Ok(Begun { mut run, seq: last }) => {
-            for (behind, one) in behind.zip(batch) {
-                let run = run.take_if(|_| one.place == runs);
+            for (at, told) in callers.into_iter().enumerate() {
+                let run = run.take_if(|_| at == runs);
+                let behind = (count - 1 - at) as u64;
                 let begun = Begun { run, seq: Seq::new(last.get().saturating_sub(behind)) };
-                drop(one.told.send((Ok(begun), handle.snapshot())));
+                drop(told.send((Ok(begun), handle.snapshot())));
             }
         }
-        Err(error) if batch.len() > 1 && is_of_one(&error) => {
+        Err(error) if count > 1 && is_of_one(&error) => {
             let mut late = None;
-            for Waiting { input, told, .. } in batch {
+            for (input, told) in inputs.iter().zip(callers) {
                 let alone = match &late {
-                    None => store_together(handle, vec![input], starts).await,
+                    None => store_together(handle, [input.clone()].into(), starts).await,
                     Some(error) => Err(not_tried(error)),
                 };
                 late = late.or_else(|| alone.as_ref().err().filter(|error| error.is_timeout()).cloned());
@@ -90,8 +99,8 @@ async fn store(handle: &SessionRef, batch: Vec<Waiting>, place: u64) {
                 true => handle.line().take_late(begun_at.elapsed()),
                 false => Vec::new(),
             };
-            for one in batch {
-                drop(one.told.send((Err(error.clone()), handle.snapshot())));
+            for told in callers {
+                drop(told.send((Err(error.clone()), handle.snapshot())));
             }
             for one in late {
                 drop(one.told.send((Err(not_tried(&error)), handle.snapshot())));
@@ -105,13 +114,13 @@ fn not_tried(error: &Error) -> Error {
     error.clone().with_outcome(WriteOutcome::NotApplied)
 }
 
-async fn store_together(handle: &SessionRef, inputs: Vec<Input>, starts: bool) -> Result<Begun> {
+async fn store_together(handle: &SessionRef, inputs: Arc<[Input]>, starts: bool) -> Result<Begun> {
     if starts {
         return begin(handle, Cause { inputs, ..Cause::default() }).await;
     }
     let runtime = handle.runtime();
     let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.snapshot().head);
-    let commit = commit.events(inputs.into_iter().map(NewEvent::from));
+    let commit = commit.events(inputs.iter().cloned().map(NewEvent::from));
     let committed = runtime.storage.sessions.settle_new(commit).await?;
     handle.note(&committed.session);
     Ok(Begun { run: None, seq: committed.last })

@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cause {
     /// What people say, in order.
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Arc<[Input]>,
     /// The answer to what the session waits for.
     pub(crate) answer: Option<NewEvent>,
     /// The lease of a holder that is known to be gone.
@@ -58,7 +58,7 @@ struct Beginning<'a> {
     /// The record that the next attempt goes by.
     now: Arc<Session>,
     /// What is not stored yet.
-    inputs: Vec<Input>,
+    inputs: Arc<[Input]>,
     answer: Option<NewEvent>,
     /// Where the last of that is stored.
     seq: Seq,
@@ -226,7 +226,7 @@ impl<'a> Beginning<'a> {
         let said = !self.inputs.is_empty() || self.answer.is_some();
         if said {
             self.seq = committed.last;
-            (self.inputs, self.answer) = (Vec::new(), None);
+            (self.inputs, self.answer) = (Arc::default(), None);
         }
         let own = |lease: &&Lease| lease.run == run;
         let epoch = committed.epoch.or_else(|| committed.session.lease.as_ref().filter(own).map(|l| l.epoch));

@@ -8,7 +8,7 @@ use crate::common::{
 use agent_core::event::{Body, Message};
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, Result, Seq, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, Seq, Storage, WriteOutcome};
 use agent_runtime::{AgentRuntime, Config, EchoProvider, Input, Run, SessionHandle};
 use futures::future::join_all;
 use tokio::task::{JoinHandle, yield_now};
@@ -16,6 +16,19 @@ use tokio::time::Instant;
 
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
+
+/// An agent that echoes, on a store that does what it is told to, and a session of it.
+async fn crowd(under: Storage) -> (Faulty, AgentRuntime, SessionHandle) {
+    let faulty = Faulty::new(under);
+    let agent = agent(&faulty.storage(), EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    (faulty, agent, chat)
+}
+
+/// The texts of all inputs, in the order of the log.
+async fn asked(chat: &SessionHandle) -> Vec<String> {
+    said(chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text).collect()
+}
 
 /// Begins prompts, each through a handle of its own, and waits until all of them are under way. Their tasks are begun
 /// in this order.
@@ -57,9 +70,7 @@ async fn text_at(chat: &SessionHandle, seq: Seq) -> String {
 #[tokio::test]
 async fn inputs_that_wait_together_go_in_one_commit() {
     for (name, under) in all_storages().await {
-        let faulty = Faulty::new(under);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(under).await;
         let before = faulty.commits();
         faulty.hold_commits(true);
         let tasks = prompts(&agent, &chat, texts(0, 300)).await;
@@ -87,9 +98,8 @@ async fn inputs_that_wait_together_go_in_one_commit() {
         }
         let now = chat.refresh().await.unwrap();
         assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "{name}");
-        let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text);
         let expected: Vec<_> = (0..300).map(|n| format!("prompt {n}")).collect();
-        assert_eq!(asked.collect::<Vec<_>>(), expected, "{name}");
+        assert_eq!(asked(&chat).await, expected, "{name}");
         // One of one, one of 256, one of 43; each of at most four runs ends, and one that goes on takes what came.
         let commits = faulty.commits() - before;
         assert!(commits <= 12, "{name}: {commits} commits");
@@ -101,9 +111,7 @@ async fn inputs_that_wait_together_go_in_one_commit() {
 #[tokio::test]
 async fn what_is_only_sent_keeps_its_place_in_the_line() {
     for (name, under) in all_storages().await {
-        let faulty = Faulty::new(under);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(under).await;
         let before = faulty.commits();
         faulty.hold_commits(true);
         let first = prompts(&agent, &chat, texts(0, 2)).await;
@@ -130,9 +138,8 @@ async fn what_is_only_sent_keeps_its_place_in_the_line() {
         for (n, seq) in (2..).zip(all(sent).await) {
             assert_eq!(text_at(&chat, seq.unwrap()).await, format!("prompt {n}"), "{name}");
         }
-        let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text);
         let expected: Vec<_> = (0..104).map(|n| format!("prompt {n}")).collect();
-        assert_eq!(asked.collect::<Vec<_>>(), expected, "{name}");
+        assert_eq!(asked(&chat).await, expected, "{name}");
         let commits = faulty.commits() - before;
         assert!(commits <= 12, "{name}: {commits} commits");
     }
@@ -143,9 +150,7 @@ async fn what_is_only_sent_keeps_its_place_in_the_line() {
 async fn an_input_that_is_refused_harms_no_other() {
     let deep = RawJson::parse(&format!("{}1{}", "[".repeat(120), "]".repeat(120))).unwrap();
     for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(storage).await;
         faulty.hold_commits(true);
         let mut inputs: Vec<_> = texts(0, 6).collect();
         inputs[3] = Message::new("too deep").with_metadata("deep", deep.clone()).into();
@@ -164,8 +169,7 @@ async fn an_input_that_is_refused_harms_no_other() {
         for run in done {
             run.unwrap().finish().await.unwrap();
         }
-        let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text);
-        assert_eq!(asked.collect::<Vec<_>>(), ["prompt 0", "prompt 1", "prompt 2", "prompt 4"], "{name}");
+        assert_eq!(asked(&chat).await, ["prompt 0", "prompt 1", "prompt 2", "prompt 4"], "{name}");
     }
 }
 
@@ -174,9 +178,7 @@ async fn an_input_that_is_refused_harms_no_other() {
 #[tokio::test]
 async fn an_error_of_the_store_reaches_everybody() {
     for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(storage).await;
         faulty.hold_commits(true);
         let tasks = prompts(&agent, &chat, texts(0, 20)).await;
         faulty.fail_commits(2);
@@ -197,7 +199,7 @@ async fn an_error_of_the_store_reaches_everybody() {
         for run in all(tasks).await {
             run.unwrap().finish().await.unwrap();
         }
-        let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").count();
+        let asked = asked(&chat).await.len();
         assert_eq!(asked, 20, "{name}");
         check_log(&chat).await;
     }
@@ -207,9 +209,7 @@ async fn an_error_of_the_store_reaches_everybody() {
 #[tokio::test]
 async fn a_crowd_waits_as_long_as_one() {
     for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(storage).await;
         faulty.hold_commits(true);
         let begun = Instant::now();
         let tasks = prompts(&agent, &chat, texts(0, 600)).await;
@@ -234,9 +234,7 @@ async fn a_crowd_waits_as_long_as_one() {
 #[tokio::test]
 async fn a_caller_that_goes_away_takes_nobody_along() {
     for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, agent, chat) = crowd(storage).await;
         faulty.hold_commits(true);
         let mut tasks = prompts(&agent, &chat, texts(0, 10)).await;
         for at in [7, 1, 0] {
@@ -247,7 +245,7 @@ async fn a_caller_that_goes_away_takes_nobody_along() {
         for run in all(tasks).await {
             run.unwrap().finish().await.unwrap();
         }
-        let asked = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").count();
+        let asked = asked(&chat).await.len();
         assert_eq!(asked, 10, "{name}: what was under way is stored");
     }
 }
@@ -256,9 +254,7 @@ async fn a_caller_that_goes_away_takes_nobody_along() {
 /// alone, and who was taken along is told that nobody knows.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_left_keeps_nobody_waiting() {
-    let faulty = Faulty::new(agent_core::MemoryStore::new().into());
-    let agent = agent(&faulty.storage(), EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, agent, chat) = crowd(agent_core::MemoryStore::new().into()).await;
     faulty.hold_commits(true);
     let (left, behind) = (agent.session(chat.id()).await.unwrap(), agent.session(chat.id()).await.unwrap());
     let runtime = std::thread::spawn(move || {
@@ -276,6 +272,21 @@ async fn a_runtime_that_is_left_keeps_nobody_waiting() {
     assert_eq!(said(&chat).await[0], ("user", "behind".to_owned()));
     runtime.shutdown_background();
     read(chat.prompt("at last").await.unwrap()).await;
+}
+
+/// A long line on a slow store goes on in line for as long as it moves.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_moves_is_kept() {
+    let (faulty, _, chat) = crowd(agent_core::MemoryStore::new().into()).await;
+    faulty.slow_commits(Duration::from_secs(50));
+    // Each is too large to go with another.
+    let tasks = (0..6).map(|n| {
+        let (chat, text) = (chat.clone(), "x".repeat(1 << 20) + &n.to_string());
+        tokio::spawn(async move { chat.send(text).await })
+    });
+    let done = tokio::time::timeout(Duration::from_secs(3600), join_all(tasks)).await;
+    assert!(done.expect("it waits for ever").into_iter().all(|sent| sent.unwrap().is_ok()));
+    assert_eq!((said(&chat).await.len(), faulty.most_at_once()), (6, 1));
 }
 
 /// Prompts that wait for a session that is set aside let it go on together, and know their places.
@@ -308,9 +319,7 @@ async fn prompts_let_a_session_go_on_together() {
 async fn a_crowd_is_stored_once_and_answered() {
     let count = std::env::var("AGENT_TEST_CROWD").map_or(2_000, |text| text.parse().unwrap());
     for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (faulty, _, chat) = crowd(storage).await;
         let (begun, before) = (Instant::now(), faulty.commits());
         let tasks = (0..count).map(|n| {
             let chat = chat.clone();

@@ -183,6 +183,9 @@ struct Inner {
     reads: AtomicUsize,
     panics: AtomicUsize,
     held: watch::Sender<bool>,
+    slow: Mutex<Duration>,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
 }
 
 impl Faulty {
@@ -202,6 +205,9 @@ impl Faulty {
             reads: AtomicUsize::new(0),
             panics: AtomicUsize::new(0),
             held: watch::Sender::new(false),
+            slow: Mutex::default(),
+            at_once: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
         }))
     }
 
@@ -265,6 +271,16 @@ impl Faulty {
         self.0.held.send_replace(hold);
     }
 
+    /// Commits take so long from now on.
+    pub(crate) fn slow_commits(&self, time: Duration) {
+        *self.0.slow.lock().unwrap() = time;
+    }
+
+    /// The most commits that there ever were at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.0.most_at_once.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn commits(&self) -> usize {
         self.0.commits.load(Ordering::SeqCst)
     }
@@ -292,7 +308,15 @@ impl SessionStore for Faulty {
             .map_err(|_| Error::new(ErrorKind::Unavailable, "it is locked, says the test").timed_out())?;
         assert!(down(&self.0.panics).is_ok(), "the store panics, as asked");
         self.0.commits.fetch_add(1, Ordering::SeqCst);
-        let committed = self.0.under.sessions.commit(commit).await?;
+        let at_once = 1 + self.0.at_once.fetch_add(1, Ordering::SeqCst);
+        self.0.most_at_once.fetch_max(at_once, Ordering::SeqCst);
+        let slow = *self.0.slow.lock().unwrap();
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
+        }
+        let committed = self.0.under.sessions.commit(commit).await;
+        self.0.at_once.fetch_sub(1, Ordering::SeqCst);
+        let committed = committed?;
         down(&self.0.answers_lost).map_err(|_| {
             Error::new(ErrorKind::Unavailable, "the answer was lost, says the test")
                 .with_outcome(WriteOutcome::Unknown)
