@@ -226,32 +226,23 @@ impl Session {
         self.settle(event)
     }
 
-    /// What every event does: its transition, the head, the times, the memory of its commit.
+    /// What every event does: the head, the times, the memory of its commit, its transition.
     fn settle(&mut self, event: &Event) -> Result<()> {
-        let transition = event.transition()?;
-        let began = transition.as_ref().and_then(|t| t.lease.as_ref()?.as_ref().map(|lease| lease.epoch));
         self.head = event.seq;
-        if let Some(transition) = &transition {
-            self.assign(transition, event.at);
-        }
         self.updated_at = event.at;
         self.last_active_at = self.last_active_at.max(event.at);
         match self.recent.last_mut() {
-            Some(last) if last.id == event.commit => {
-                last.last = event.seq;
-                last.epoch = began.or(last.epoch);
-            }
+            Some(last) if last.id == event.commit => last.last = event.seq,
             _ => {
                 if self.recent.len() == RECENT_COMMITS {
                     self.recent.remove(0);
                 }
-                self.recent.push(RecentCommit {
-                    id: event.commit,
-                    first: event.seq,
-                    last: event.seq,
-                    epoch: began,
-                });
+                let (first, last) = (event.seq, event.seq);
+                self.recent.push(RecentCommit { id: event.commit, first, last, epoch: None });
             }
+        }
+        if let Some(transition) = event.transition()? {
+            self.assign(&transition, event.at);
         }
         Ok(())
     }
@@ -265,6 +256,9 @@ impl Session {
         assign!(before lease epoch requested taken handled pending arrived action attempts ready_at failure ended_at);
         if let Some(Some(lease)) = &t.lease {
             self.epoch = lease.epoch;
+            if let Some(commit) = self.recent.last_mut() {
+                commit.epoch = Some(lease.epoch);
+            }
             if t.to == SessionState::Running {
                 self.begun = self.head;
                 self.started_at.get_or_insert(at);

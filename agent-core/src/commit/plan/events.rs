@@ -70,8 +70,7 @@ impl Planner<'_> {
                 } else {
                     Reason::QueuedWake
                 };
-                self.record(self.change(TriggerKind::EnqueueWake, to, reason));
-                Ok(())
+                self.record(self.change(TriggerKind::EnqueueWake, to, reason))
             }
             Body::SessionDocumentWritten(written) => {
                 let actor = self.actor_of(event);
@@ -144,7 +143,7 @@ impl Planner<'_> {
             change.ready_at = Some(None);
         }
         if self.session.status != Status::new(to, Reason::Input) || change.ready_at.is_some() {
-            self.record(change);
+            self.record(change)?;
         }
         Ok(())
     }
@@ -156,7 +155,7 @@ impl Planner<'_> {
             if self.session.requested.is_none() {
                 let mut change = self.change(TriggerKind::Interrupt, to, self.session.status.reason);
                 change.requested = Some(Some(Request::Cancel));
-                self.record(change);
+                self.record(change)?;
             }
             return Ok(());
         }
@@ -167,8 +166,7 @@ impl Planner<'_> {
         change.action = Some(None);
         change.ready_at = Some(None);
         change.attempts = Some(0);
-        self.record(change);
-        Ok(())
+        self.record(change)
     }
 
     pub(super) fn check_answer(&self, answered: &ActionId, kinds: &[ActionKind]) -> Result<()> {
@@ -216,8 +214,7 @@ impl Planner<'_> {
         self.push(event.clone())?;
         let mut change = self.change(TriggerKind::ResolveAction, to, Reason::ActionResolved);
         change.action = Some(None);
-        self.record(change);
-        Ok(())
+        self.record(change)
     }
 
     /// A wake that is not there is cancelled already. A session that waited for nothing else is idle.
@@ -234,7 +231,7 @@ impl Planner<'_> {
             let mut change = self.change(TriggerKind::CancelWake, status.state, status.reason);
             change.attempts = Some(0);
             change.ready_at = Some(None);
-            self.record(change);
+            self.record(change)?;
         }
         Ok(())
     }
@@ -271,10 +268,9 @@ impl Planner<'_> {
         self.inputs_done(&mut done, self.session.last_input, 0);
         done.attempts = Some(0);
         done.ready_at = Some(None);
-        self.record(done);
+        self.record(done)?;
         let status = self.resolve_target(Target::OpenIfQueued, Reason::Fresh);
-        self.record(self.change(TriggerKind::Clear, status.state, status.reason));
-        Ok(())
+        self.record(self.change(TriggerKind::Clear, status.state, status.reason))
     }
 
     /// Starts the visible history anew, with these messages; none of them waits for a run.
@@ -290,7 +286,7 @@ impl Planner<'_> {
             }
             Self::check_payload(message)?;
             self.push(message.clone())?;
-            self.done_if_input(message);
+            self.done_if_input(message)?;
         }
         Ok(())
     }
@@ -308,7 +304,7 @@ impl Planner<'_> {
             if event.is_input() {
                 Self::check_payload(event)?;
                 self.push(event.clone())?;
-                self.done_if_input(event);
+                self.done_if_input(event)?;
             } else {
                 self.event(event)?;
             }
@@ -317,12 +313,13 @@ impl Planner<'_> {
     }
 
     /// Says of an input that was added last that it waits for no run.
-    fn done_if_input(&mut self, event: &NewEvent) {
-        if event.is_input() {
-            let status = self.session.status;
-            let mut done = self.change(TriggerKind::Clear, status.state, status.reason);
-            self.inputs_done(&mut done, self.session.last_input, 0);
-            self.record(done);
+    fn done_if_input(&mut self, event: &NewEvent) -> Result<()> {
+        if !event.is_input() {
+            return Ok(());
         }
+        let status = self.session.status;
+        let mut done = self.change(TriggerKind::Clear, status.state, status.reason);
+        self.inputs_done(&mut done, self.session.last_input, 0);
+        self.record(done)
     }
 }

@@ -117,25 +117,20 @@ impl<'a> Planner<'a> {
             (event.n, event.of) = (n, of);
             event.transition = transition.as_ref().map(RawJson::of).transpose()?;
         }
-        let mut after = None;
-        for event in &self.events {
-            match &mut after {
-                None => {
-                    after = Some(match now {
-                        None => Session::begin(self.commit.session, event)?,
-                        Some(session) => {
-                            let mut session = session.clone();
-                            session.apply(event)?;
-                            session
-                        }
-                    });
-                }
-                Some(session) => session.apply(event)?,
-            }
-        }
-        let after = after.ok_or_else(|| Error::invalid("a commit without events"))?;
-        check_limits(now, &after)?;
-        Ok(Plan::Write { events: self.events, after: Arc::new(after) })
+        debug_assert_eq!(self.session, self.replayed(now)?, "the record is what the log folds to");
+        check_limits(now, &self.session)?;
+        Ok(Plan::Write { events: self.events, after: Arc::new(self.session) })
+    }
+
+    /// The record as whoever reads the events comes to it.
+    fn replayed(&self, now: Option<&Session>) -> Result<Session> {
+        let (mut session, rest) = match (now, self.events.as_slice()) {
+            (None, [first, rest @ ..]) => (Session::begin(self.commit.session, first)?, rest),
+            (None, []) => return Err(Error::invalid("a commit without events")),
+            (Some(now), events) => (now.clone(), events),
+        };
+        rest.iter().try_for_each(|event| session.apply(event))?;
+        Ok(session)
     }
 
     /// Adds an event as it is.
@@ -255,8 +250,12 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Records a change on the last event, and makes it.
-    pub(super) fn record(&mut self, change: Transition) {
+    /// Makes a change, and records it on the last event; on a new one if that tells of a lease which this one ends.
+    pub(super) fn record(&mut self, change: Transition) -> Result<()> {
+        let began = |earlier: &Transition| matches!(earlier.lease, Some(Some(_)));
+        if change.lease == Some(None) && self.transitions.last().is_some_and(|t| t.as_ref().is_some_and(began)) {
+            self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
+        }
         self.session.assign(&change, self.commit.at);
         if let Some(slot) = self.transitions.last_mut() {
             *slot = Some(match slot.take() {
@@ -264,14 +263,18 @@ impl<'a> Planner<'a> {
                 None => change,
             });
         }
+        Ok(())
     }
 
     /// Records the end of a run, and sets the session aside where that had been asked of the run.
-    pub(super) fn record_end(&mut self, change: Transition, asked: Option<Request>) {
-        self.record(change);
+    pub(super) fn record_end(&mut self, change: Transition, asked: Option<Request>) -> Result<()> {
+        self.record(change)?;
         self.holds_lease = false;
-        if let Some(Request::Suspend(reason)) = asked {
-            self.record(self.change(TriggerKind::Suspend, SessionState::Suspended, reason));
+        match asked {
+            Some(Request::Suspend(reason)) => {
+                self.record(self.change(TriggerKind::Suspend, SessionState::Suspended, reason))
+            }
+            _ => Ok(()),
         }
     }
 

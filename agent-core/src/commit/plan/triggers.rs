@@ -81,8 +81,7 @@ impl Planner<'_> {
         let mut change = self.change(kind, status.state, status.reason);
         set(&mut change);
         self.carry()?;
-        self.record(change);
-        Ok(())
+        self.record(change)
     }
 
     pub(super) fn prepare(&mut self, request: &LeaseRequest) -> Result<()> {
@@ -93,7 +92,7 @@ impl Planner<'_> {
         self.carry()?;
         let mut change = self.change(TriggerKind::Prepare, to, self.session.status.reason);
         change.lease = Some(Some(self.lease(request)));
-        self.record(change);
+        self.record(change)?;
         self.holds_lease = true;
         Ok(())
     }
@@ -118,7 +117,7 @@ impl Planner<'_> {
         if self.session.ready_at.is_some() {
             change.ready_at = Some(None);
         }
-        self.record(change);
+        self.record(change)?;
         self.holds_lease = true;
         Ok(())
     }
@@ -140,8 +139,7 @@ impl Planner<'_> {
         let mut change = self.change(TriggerKind::Take, to, self.session.status.reason);
         change.taken = Some(self.session.last_input);
         change.arrived = Some(0);
-        self.record(change);
-        Ok(())
+        self.record(change)
     }
 
     pub(super) fn end_run(&mut self, end: &RunEnd) -> Result<()> {
@@ -167,8 +165,7 @@ impl Planner<'_> {
                 change.attempts = Some(attempts);
                 change.ready_at = Some(Some(*ready_at));
                 change.failure = Some(Some(failure.clone()));
-                self.record_end(change, asked.filter(|_| to != SessionState::Failed));
-                Ok(())
+                self.record_end(change, asked.filter(|_| to != SessionState::Failed))
             }
             RunEnd::Await(action) => self.await_answer(action),
         }
@@ -189,8 +186,7 @@ impl Planner<'_> {
         self.carry()?;
         let mut change = self.released(TriggerKind::AwaitAnswer, to, action.kind.reason());
         change.action = Some(Some(action.clone()));
-        self.record_end(change, asked);
-        Ok(())
+        self.record_end(change, asked)
     }
 
     /// The run is over and what it took up is done with.
@@ -213,15 +209,14 @@ impl Planner<'_> {
         if failure != self.session.failure {
             change.failure = Some(failure);
         }
-        self.record(change);
+        self.record(change)?;
         let status = match self.resolve_target(target, reason) {
             Status { state: SessionState::Queued, reason: Reason::Input } => {
                 Status::new(SessionState::Queued, Reason::FollowUp)
             }
             other => other,
         };
-        self.record_end(self.change(kind, status.state, status.reason), asked);
-        Ok(())
+        self.record_end(self.change(kind, status.state, status.reason), asked)
     }
 
     pub(super) fn lease_expired(&mut self, epoch: Epoch) -> Result<()> {
@@ -245,14 +240,13 @@ impl Planner<'_> {
         if cancelled {
             self.taken_done(&mut change);
         }
-        self.record(change);
+        self.record(change)?;
         let reason = if cancelled { Reason::Interrupted } else { Reason::LeaseLost };
         let status = match self.resolve_target(target, reason) {
             open if cancelled => open,
             open => Status::new(open.state, Reason::LeaseLost),
         };
-        self.record_end(self.change(TriggerKind::LeaseExpired, status.state, status.reason), asked);
-        Ok(())
+        self.record_end(self.change(TriggerKind::LeaseExpired, status.state, status.reason), asked)
     }
 
     /// As [`lease_expired`](Self::lease_expired); what the run was for is tried again later, and not for ever.
@@ -269,7 +263,7 @@ impl Planner<'_> {
         change.attempts = Some(attempts);
         change.ready_at = Some(Some(ready_at));
         change.failure = Some(Some(failure.clone()));
-        self.record(change);
+        self.record(change)?;
         if attempts >= limit {
             return self.trigger(&Trigger::Fail(failure));
         }
@@ -286,8 +280,7 @@ impl Planner<'_> {
         self.carry()?;
         let mut change = self.change(TriggerKind::ActionTimeout, to, Reason::ActionTimedOut);
         change.action = Some(None);
-        self.record(change);
-        Ok(())
+        self.record(change)
     }
 
     /// A call that nobody allowed was not made, and the model is told so.
@@ -312,7 +305,7 @@ impl Planner<'_> {
             self.carry()?;
             let mut change = self.change(TriggerKind::Suspend, to, self.session.status.reason);
             change.requested = Some(Some(Request::Suspend(reason)));
-            self.record(change);
+            self.record(change)?;
             return Ok(());
         }
         self.set_aside(TriggerKind::Suspend, reason)
@@ -325,7 +318,7 @@ impl Planner<'_> {
             let mut change =
                 self.change(TriggerKind::ForceSuspend, self.session.status.state, self.session.status.reason);
             change.epoch = Some(epoch.next());
-            self.record(change);
+            self.record(change)?;
         }
         self.set_aside(TriggerKind::ForceSuspend, reason)
     }
@@ -336,8 +329,7 @@ impl Planner<'_> {
             return Ok(());
         }
         self.carry()?;
-        self.record(self.change(kind, status.state, status.reason));
-        Ok(())
+        self.record(self.change(kind, status.state, status.reason))
     }
 
     /// It is over, for good or until recovered: whoever runs it is fenced off.
@@ -366,7 +358,7 @@ impl Planner<'_> {
             change.action = Some(None);
         }
         set(&mut change);
-        self.record(change);
+        self.record(change)?;
         self.holds_lease = false;
         Ok(())
     }
