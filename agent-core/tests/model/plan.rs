@@ -1,7 +1,7 @@
 //! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
 
 use crate::common::{Driver, call, fold, json};
-use agent_core::commit::{Commit, Expect, RunEnd, Trigger};
+use agent_core::commit::{Commit, Expect, RunEnd, Step, Trigger};
 use agent_core::event::{Body, Event, EventType, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{
@@ -51,6 +51,21 @@ fn a_replay_is_answered_before_everything_else() {
     let again = driver.commit(step).unwrap();
     assert!(again.replayed, "neither the tombstone, nor the fence, nor the expectation is looked at first");
     assert_eq!(driver.log.len(), events);
+}
+
+/// A run that begins and ends in one commit was one: it is counted, and the next lease has another number.
+#[test]
+fn a_run_within_one_commit_leaves_its_traces() {
+    let mut driver = Driver::created();
+    let request = driver.lease_request();
+    let at_once = driver.seal().event(NewEvent::user_message("hello")).trigger(Trigger::BeginRun(request));
+    let ended = driver.commit(at_once.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))).unwrap();
+    let now = driver.now();
+    assert_eq!(now.status, Status::new(SessionState::Idle, Reason::EndTurn));
+    assert_eq!((now.counts.runs, now.epoch, ended.epoch), (1, Epoch::new(1), Some(Epoch::new(1))));
+    assert_eq!((now.begun, now.handled, now.pending), (Seq::new(2), Seq::new(2), 0));
+    assert_eq!(fold(driver.id, &driver.log), *now);
+    assert_eq!(driver.prompt().epoch, Some(Epoch::new(2)));
 }
 
 /// A commit that is not remembered any more is a conflict, not a double; one whose writer has seen enough is new.
@@ -608,10 +623,16 @@ proptest! {
     /// after a way through text; calls have at most one result; sequence numbers have no gap; a lease lives only in
     /// states that may hold one; and what waits agrees with what is counted.
     #[test]
-    fn the_fold_equals_the_record(steps in prop::collection::vec(moves(), 1..60)) {
+    fn the_fold_equals_the_record(commits in prop::collection::vec(prop::collection::vec(moves(), 1..4), 1..60)) {
         let mut driver = Driver::created();
-        for next in &steps {
-            let commit = commit_of(&driver, next);
+        for next in &commits {
+            let mut parts = next.iter().map(|next| commit_of(&driver, next));
+            let first = parts.next().unwrap();
+            let commit = parts.flat_map(|part| part.steps.to_vec()).fold(first, |commit, step| match step {
+                Step::Event(event) => commit.event(event),
+                Step::Trigger(trigger) => commit.trigger(trigger),
+                other => panic!("{other:?}"),
+            });
             let _ = driver.commit(commit);
             let now = driver.now();
             prop_assert!(now.lease.is_none() || now.status.state == SessionState::Running, "{next:?}: {now:?}");

@@ -253,7 +253,9 @@ impl<'a> Planner<'a> {
     /// Makes a change, and records it on the last event; on a new one if that tells of a lease which this one ends.
     pub(super) fn record(&mut self, change: Transition) -> Result<()> {
         let began = |earlier: &Transition| matches!(earlier.lease, Some(Some(_)));
-        if change.lease == Some(None) && self.transitions.last().is_some_and(|t| t.as_ref().is_some_and(began)) {
+        if change.lease == Some(None)
+            && self.transitions.last().is_some_and(|t| t.as_ref().is_some_and(began))
+        {
             self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
         }
         self.session.assign(&change, self.commit.at);
