@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod header;
 pub(crate) mod kind;
 pub(crate) mod payload;
+pub(crate) mod table;
 
 pub use body::Body;
 pub use header::{EVENT_MAX_BYTES, Event, NewEvent};

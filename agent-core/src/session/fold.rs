@@ -209,18 +209,9 @@ impl Session {
                 self.wakes.retain(|wake| wake.key != key);
             }
             "session.reported" => self.reported = Some(payload(event)?),
-            "user.interrupt"
-            | "user.tool_confirmation"
-            | "agent.thinking"
-            | "session.status_changed"
-            | "session.status_idle"
-            | "session.child_created"
-            | "session.child_idle"
-            | "session.artifact_registered"
-            | "session.learning_added"
-            | "session.learning_promoted"
-            | "session.operation_noted" => {}
-            newer if event.kind.is_of("session") => self.newer = Some(format!("event type {newer}")),
+            newer if event.kind.is_of("session") && !event.kind.is_known() => {
+                self.newer = Some(format!("event type {newer}"));
+            }
             _ => {}
         }
         self.settle(event)

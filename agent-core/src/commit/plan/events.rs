@@ -4,7 +4,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::state::{Reason, SessionState, Target, TriggerKind};
 use crate::base::timestamp::Timestamp;
 use crate::commit::plan::planner::Planner;
-use crate::event::body::Body;
+use crate::event::body::{Body, check};
 use crate::event::header::{FIELDS, NewEvent};
 use crate::event::kind::EventType;
 use crate::event::payload::message::Compaction;
@@ -95,7 +95,7 @@ impl Planner<'_> {
         let kind = &event.kind;
         let body = Body::parse(kind, &event.data)
             .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
-        body.check()?;
+        check(&body)?;
         Ok(body)
     }
 
