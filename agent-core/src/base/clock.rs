@@ -23,6 +23,7 @@ pub trait Random: fmt::Debug + Send + Sync + 'static {
 /// Where the library takes the time, ids and randomness from. Cheap to clone.
 ///
 /// The default is the machine's clock and the operating system's randomness.
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct Effects {
     clock: Arc<dyn Clock>,
@@ -51,7 +52,6 @@ impl Effects {
     }
 
     /// This, with another clock.
-    #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self

@@ -154,6 +154,7 @@ impl FromStr for DeviceId {
 }
 
 /// Names a tenant: `[a-z0-9][a-z0-9_-]{0,62}`. Single-tenant hosts use [`TenantId::default`].
+#[must_use]
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Box<str>);
 
@@ -263,7 +264,6 @@ macro_rules! counter {
             }
 
             /// The one after this. Saturates at `u64::MAX`, which no store reaches.
-            #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
             }

@@ -18,6 +18,7 @@ use crate::base::text::{ParseError, quoted, text_serde};
 /// assert_eq!(at.to_string(), "2026-02-15T10:30:00.000000Z");
 /// # Ok::<(), agent_core::Error>(())
 /// ```
+#[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -46,7 +47,6 @@ impl Timestamp {
     }
 
     /// This moment moved by `micros` microseconds, clamped to what a timestamp can hold.
-    #[must_use]
     pub const fn plus_micros(self, micros: i64) -> Self {
         Self::from_micros(self.0.saturating_add(micros))
     }

@@ -54,6 +54,7 @@ pub enum Expect<T> {
 ///     .event(NewEvent::user_message("What did we decide yesterday?"))
 ///     .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run).if_ready()));
 /// ```
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Commit {
@@ -186,6 +187,7 @@ impl RunEnd {
 }
 
 /// Who wants a lease, and for how long it lives without a sign of life.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseRequest {
@@ -211,7 +213,6 @@ impl LeaseRequest {
     }
 
     /// Sets how long it lives without a sign of life.
-    #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -219,7 +220,6 @@ impl LeaseRequest {
 
     /// Applies the rest of the commit also where no run may start. Whether one did stands in
     /// [`Committed::epoch`].
-    #[must_use]
     pub fn if_ready(mut self) -> Self {
         self.if_ready = true;
         self
@@ -291,42 +291,36 @@ impl Commit {
     }
 
     /// Adds an event.
-    #[must_use]
     pub fn event(mut self, event: NewEvent) -> Self {
         self.add().push(Step::Event(event));
         self
     }
 
     /// Adds events.
-    #[must_use]
     pub fn events(mut self, events: impl IntoIterator<Item = NewEvent>) -> Self {
         self.add().extend(events.into_iter().map(Step::Event));
         self
     }
 
     /// Adds a trigger.
-    #[must_use]
     pub fn trigger(mut self, trigger: Trigger) -> Self {
         self.add().push(Step::Trigger(trigger));
         self
     }
 
     /// Sets what must be so.
-    #[must_use]
     pub fn expect(mut self, expect: Expect<Seq>) -> Self {
         self.expect = expect;
         self
     }
 
     /// Sets who writes it.
-    #[must_use]
     pub fn actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
         self
     }
 
     /// Makes it a write of the run `run` under the lease `epoch`: it succeeds only while that lease lives.
-    #[must_use]
     pub fn fence(mut self, run: RunId, epoch: Epoch) -> Self {
         self.run = Some(run);
         self.fence = Some(epoch);

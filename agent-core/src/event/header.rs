@@ -204,6 +204,7 @@ impl<'de> Deserialize<'de> for Event {
 }
 
 /// An event that is yet to be committed: what its writer says of it. Seq, ids and time come with the commit.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewEvent {
@@ -299,14 +300,12 @@ impl NewEvent {
     }
 
     /// Sets who did it.
-    #[must_use]
     pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
         self
     }
 
     /// Adds a field that this version does not know, to be kept as it is.
-    #[must_use]
     pub fn with_extra(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.extra.insert(name, value);
         self

@@ -63,6 +63,7 @@ pub type Labels = BTreeMap<String, String>;
 pub type References = BTreeMap<String, String>;
 
 /// Something outside that the session works on.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resource {
@@ -84,7 +85,6 @@ impl Resource {
     }
 
     /// Sets what the session may do with it.
-    #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -92,6 +92,7 @@ impl Resource {
 }
 
 /// A handle on something that lives outside: a container, a volume, an interpreter. Kept and never interpreted.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExternalHandle {
@@ -127,14 +128,12 @@ impl ExternalHandle {
     }
 
     /// Says how it is to be treated.
-    #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
     /// Makes it of use in one process only.
-    #[must_use]
     pub fn of_process(mut self, process: impl Into<String>) -> Self {
         self.process = Some(process.into());
         self
@@ -167,6 +166,7 @@ words! {
 }
 
 /// A partial change of what is said of a session: what is not named stays.
+#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Patch {
@@ -203,98 +203,84 @@ impl Patch {
     }
 
     /// Sets the title.
-    #[must_use]
     pub fn title(mut self, title: Title) -> Self {
         self.title = Some(Some(title));
         self
     }
 
     /// Sets a label.
-    #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), Some(value.into()));
         self
     }
 
     /// Removes a label.
-    #[must_use]
     pub fn without_label(mut self, key: impl Into<String>) -> Self {
         self.labels.insert(key.into(), None);
         self
     }
 
     /// Sets a field of metadata.
-    #[must_use]
     pub fn metadata(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.metadata.insert(name, value);
         self
     }
 
     /// Sets a reference.
-    #[must_use]
     pub fn reference(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.references.insert(name.into(), Some(value.into()));
         self
     }
 
     /// Replaces the attached resources.
-    #[must_use]
     pub fn resources(mut self, resources: Vec<Resource>) -> Self {
         self.resources = Some(resources);
         self
     }
 
     /// Mounts a resource here, whatever is inherited.
-    #[must_use]
     pub fn mount(mut self, resource: impl Into<String>, access: Access) -> Self {
         self.mounts.pinned.insert(resource.into(), Some(access));
         self
     }
 
     /// Mounts a resource no longer by itself; where it is inherited, it stays.
-    #[must_use]
     pub fn unmount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.pinned.insert(resource.into(), None);
         self
     }
 
     /// Takes a resource away, whatever is inherited.
-    #[must_use]
     pub fn remove_mount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.removed.insert(resource.into(), true);
         self
     }
 
     /// Takes a resource away no longer.
-    #[must_use]
     pub fn restore_mount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.removed.insert(resource.into(), false);
         self
     }
 
     /// Freezes what is inherited; `None` lets it follow the scopes again.
-    #[must_use]
     pub fn freeze_mounts(mut self, inherited: Option<MountSet>) -> Self {
         self.mounts.frozen = Some(inherited);
         self
     }
 
     /// Sets a handle on something outside.
-    #[must_use]
     pub fn handle(mut self, name: impl Into<String>, handle: ExternalHandle) -> Self {
         self.handles.insert(name.into(), Some(handle));
         self
     }
 
     /// Removes a handle.
-    #[must_use]
     pub fn without_handle(mut self, name: impl Into<String>) -> Self {
         self.handles.insert(name.into(), None);
         self
     }
 
     /// Sets what the log keeps of tools from now on.
-    #[must_use]
     pub const fn keep(mut self, keep: Keep) -> Self {
         self.keep = Some(keep);
         self

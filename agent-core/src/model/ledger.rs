@@ -13,6 +13,7 @@ use crate::base::text::check_text;
 pub const CURRENCIES_MAX: usize = 8;
 
 /// How many tokens a model read and wrote, as its provider says. Stored only where the host asks for it.
+#[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
@@ -31,7 +32,6 @@ impl Usage {
     }
 
     /// This and `other`.
-    #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
@@ -58,6 +58,7 @@ impl Cost {
 }
 
 /// The payload of `session.run_usage`: what a run used. Several of one run add up.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunUsage {
@@ -80,14 +81,12 @@ impl RunUsage {
     }
 
     /// Adds what it cost.
-    #[must_use]
     pub fn with_cost(mut self, cost: Option<Cost>) -> Self {
         self.cost = cost;
         self
     }
 
     /// Says whether something that the run did could not be stored.
-    #[must_use]
     pub const fn with_degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
         self
@@ -129,6 +128,7 @@ impl UsageTotals {
 
 /// The payload of `session.artifact_registered`: something that was made, and where it is. The library keeps the name
 /// of it, never the thing.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Artifact {
@@ -152,21 +152,18 @@ impl Artifact {
     }
 
     /// Adds the hash of its content.
-    #[must_use]
     pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
         self
     }
 
     /// Says what it is.
-    #[must_use]
     pub fn with_media(mut self, media: impl Into<String>) -> Self {
         self.media = Some(media.into());
         self
     }
 
     /// Names the run that made it.
-    #[must_use]
     pub const fn by_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self

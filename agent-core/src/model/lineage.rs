@@ -19,6 +19,7 @@ pub struct Segment {
 /// Segment `i` holds the events after the `until` of segment `i - 1`. A record keeps at most
 /// [`Lineage::MAX_SEGMENTS`]; in a deeper chain of forks the oldest kept segment's session is asked for its own
 /// lineage, so a fork never copies events, however deep.
+#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Lineage {
@@ -41,7 +42,6 @@ impl Lineage {
     /// The lineage of a session forked from `parent`, whose own lineage this is, after its event `at`.
     ///
     /// Ancestors that contribute nothing are left out.
-    #[must_use]
     pub fn forked(&self, parent: SessionId, at: Seq) -> Self {
         let base = self.base();
         let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 1);

@@ -245,6 +245,7 @@ impl ActionKind {
 }
 
 /// What a session waits for: one matching answer, from any device.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingAction {
@@ -285,14 +286,12 @@ impl PendingAction {
     }
 
     /// Gives what there is to choose from; an answer that allows must then name one of these.
-    #[must_use]
     pub fn with_choices(mut self, choices: impl IntoIterator<Item = String>) -> Self {
         self.choices = choices.into_iter().collect();
         self
     }
 
     /// Says which tool is called, and which event holds the whole call.
-    #[must_use]
     pub fn with_call(mut self, tool: impl Into<String>, seq: Option<Seq>) -> Self {
         self.tool = Some(tool.into());
         self.seq = seq;
@@ -336,7 +335,6 @@ impl PendingAction {
     }
 
     /// Gives up at `at`.
-    #[must_use]
     pub fn expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self

@@ -12,20 +12,17 @@ pub const INACTIVE_AFTER_LABEL: &str = "retention.inactive_after_s";
 impl Patch {
     /// Pins the session: no sweep touches it, and no gc the workspace that it belongs to. `why` has 1 to 512 bytes
     /// without control characters. Who deletes it by name deletes it all the same.
-    #[must_use]
     pub fn pin(self, why: impl Into<String>) -> Self {
         self.label(PIN_LABEL, why)
     }
 
     /// Takes the pin away.
-    #[must_use]
     pub fn unpin(self) -> Self {
         self.without_label(PIN_LABEL)
     }
 
     /// Sets after what time without activity a sweep sets the session aside, or ends it, whatever its policy says for
     /// others. Parts of a second are dropped.
-    #[must_use]
     pub fn inactive_after(self, after: Duration) -> Self {
         self.label(INACTIVE_AFTER_LABEL, after.as_secs().to_string())
     }

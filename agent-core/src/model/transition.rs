@@ -12,6 +12,7 @@ use crate::model::parts::{Failure, Lease, PendingAction, Request, Status};
 
 /// A change of status. Every field but the first four is there only where it changes; `Some(None)`, in JSON `null`,
 /// clears it.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Transition {
@@ -101,7 +102,6 @@ impl Transition {
     }
 
     /// This, followed by `later`, as one change.
-    #[must_use]
     pub(crate) fn then(mut self, later: Self) -> Self {
         self.trigger = later.trigger;
         self.to = later.to;

@@ -7,6 +7,7 @@ use crate::base::json::is_default;
 use crate::base::timestamp::Timestamp;
 
 /// A time at which the session wants to run.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Wake {
@@ -32,14 +33,12 @@ impl Wake {
     }
 
     /// Says what for: at most 512 bytes.
-    #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
     /// Sets its rank among those that one run is for; 0 unless set.
-    #[must_use]
     pub fn with_priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self

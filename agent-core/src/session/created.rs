@@ -20,6 +20,7 @@ use crate::session::record::Session;
 /// let with_work = Fork::new().with_open_inputs();
 /// # assert!(!early.open_inputs && with_work.open_inputs);
 /// ```
+#[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fork {
@@ -41,7 +42,6 @@ impl Fork {
     }
 
     /// Takes the inputs that were not answered along: the fork is queued, and the next run of it answers them.
-    #[must_use]
     pub const fn with_open_inputs(mut self) -> Self {
         self.open_inputs = true;
         self
@@ -61,6 +61,7 @@ impl From<Seq> for Fork {
 }
 
 /// A session that is to be created.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewSession {
@@ -113,7 +114,6 @@ impl NewSession {
     }
 
     /// Takes along the inputs of `parent` that are not answered: a fork of it then answers them, too.
-    #[must_use]
     pub fn with_open_inputs(mut self, parent: &Session) -> Self {
         self.created.inherited.handled = parent.handled;
         self.created.inherited.pending = parent.pending;
@@ -129,7 +129,6 @@ impl NewSession {
     }
 
     /// Applies a patch to what is said of it.
-    #[must_use]
     pub fn with(mut self, patch: &Patch) -> Self {
         self.created.attributes.apply(patch);
         self

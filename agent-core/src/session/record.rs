@@ -37,99 +37,139 @@ pub const WAKES_MAX: usize = 128;
 /// How many of the last commits a record remembers, to settle retries.
 pub const RECENT_COMMITS: usize = 16;
 
-/// A session: what its events come to.
-///
-/// The record is derived. [`Session::apply`] makes it from the log; a backend that keeps it beside the log keeps a
-/// cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Session {
+/// The record from one table: name and type of each field, whether it is stored `always` or `unless_default`, and whether
+/// it is `kept` or `removed` when the session is purged.
+macro_rules! record {
+    (@keep kept $value:expr) => { $value.clone() };
+    (@keep removed $value:expr) => { Default::default() };
+    (@write always $map:ident $name:ident $value:expr) => { $map.serialize_entry(stringify!($name), $value)? };
+    (@write unless_default $map:ident $name:ident $value:expr) => {
+        if !is_default($value) {
+            $map.serialize_entry(stringify!($name), $value)?;
+        }
+    };
+    (@read always $fields:ident $name:ident) => { $fields.need(stringify!($name))? };
+    (@read unless_default $fields:ident $name:ident) => { $fields.or_default(stringify!($name))? };
+    ($($(#[$doc:meta])* $name:ident: $type:ty, $form:ident, $fate:ident;)*) => {
+        /// A session: what its events come to.
+        ///
+        /// The record is derived. [`Session::apply`] makes it from the log; a backend that keeps it beside the log keeps a
+        /// cache.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Session {
+            $($(#[$doc])* pub $name: $type,)*
+            /// Fields of the record that this version does not know.
+            pub extra: RawFields,
+        }
+
+        /// The record without what a purge removes.
+        fn without_content(session: &Session) -> Session {
+            Session { $($name: record!(@keep $fate session.$name),)* extra: RawFields::new() }
+        }
+
+        fn read(mut fields: RawFields) -> Result<Session> {
+            Ok(Session { $($name: record!(@read $form fields $name),)* extra: fields })
+        }
+
+        impl Serialize for Session {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut map = serializer.serialize_map(None)?;
+                $(record!(@write $form map $name &self.$name);)*
+                for (name, value) in self.extra.iter() {
+                    map.serialize_entry(name, value)?;
+                }
+                map.end()
+            }
+        }
+    };
+}
+
+record! {
     /// Its id.
-    pub id: SessionId,
+    id: SessionId, always, kept;
     /// The workspace that it belongs to.
-    pub workspace: WorkspaceId,
+    workspace: WorkspaceId, always, kept;
     /// Its last event.
-    pub head: Seq,
+    head: Seq, always, kept;
     /// Its state, and why.
-    pub status: Status,
+    status: Status, always, kept;
     /// What it was before it was archived.
-    pub before: Option<Status>,
+    before: Option<Status>, unless_default, kept;
     /// How it came to be.
-    pub origin: Origin,
+    origin: Origin, unless_default, kept;
     /// How many sessions there are between it and one that came from nothing.
-    pub depth: u32,
+    depth: u32, unless_default, kept;
     /// Where the older part of its history lies.
-    pub lineage: Lineage,
+    lineage: Lineage, unless_default, kept;
     /// Who created it.
-    pub creator: Actor,
+    creator: Actor, always, kept;
     /// Title, labels, metadata, references, resources.
-    pub attributes: Attributes,
+    attributes: Attributes, unless_default, removed;
     /// The documents that it holds, without their texts.
-    pub documents: Vec<DocumentHead>,
+    documents: Vec<DocumentHead>, unless_default, removed;
     /// When it was created.
-    pub created_at: Timestamp,
+    created_at: Timestamp, always, kept;
     /// When its first run began.
-    pub started_at: Option<Timestamp>,
+    started_at: Option<Timestamp>, unless_default, kept;
     /// When its last event was sealed, by that writer's clock.
-    pub updated_at: Timestamp,
+    updated_at: Timestamp, always, kept;
     /// The latest time of any of its events; never steps back.
-    pub last_active_at: Timestamp,
+    last_active_at: Timestamp, always, kept;
     /// When it was terminated or deleted.
-    pub ended_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>, unless_default, kept;
     /// How many events of each kind it shows.
-    pub counts: Counts,
+    counts: Counts, unless_default, kept;
     /// Who runs it.
-    pub lease: Option<Lease>,
+    lease: Option<Lease>, unless_default, removed;
     /// The number of its newest lease.
-    pub epoch: Epoch,
+    epoch: Epoch, unless_default, kept;
     /// What its run was asked to do.
-    pub requested: Option<Request>,
+    requested: Option<Request>, unless_default, removed;
     /// Its last input.
-    pub last_input: Seq,
+    last_input: Seq, unless_default, kept;
     /// The event with which the present or the last run began.
-    pub begun: Seq,
+    begun: Seq, unless_default, kept;
     /// The last input that the present or the last run took up.
-    pub taken: Seq,
+    taken: Seq, unless_default, kept;
     /// The last input that is done with.
-    pub handled: Seq,
+    handled: Seq, unless_default, kept;
     /// How many inputs are not done with.
-    pub pending: u64,
+    pending: u64, unless_default, kept;
     /// How many inputs arrived after `taken`.
-    pub arrived: u64,
+    arrived: u64, unless_default, kept;
     /// What is visible lies after this; moved by clearing.
-    pub visible_from: Seq,
+    visible_from: Seq, unless_default, kept;
     /// The event with the custom system prompt in force; zero where there is none.
-    pub system_prompt: Seq,
+    system_prompt: Seq, unless_default, kept;
     /// The event with the outcome that was defined last; zero where none was.
-    pub outcome: Seq,
+    outcome: Seq, unless_default, kept;
     /// What its own runs used, where that is kept.
-    pub usage: UsageTotals,
+    usage: UsageTotals, unless_default, removed;
     /// The event with the summary that a model is given in place of older history; zero where there is none.
-    pub summary: Seq,
+    summary: Seq, unless_default, kept;
     /// What that summary does not stand for lies after this; moved by compaction.
-    pub context_from: Seq,
+    context_from: Seq, unless_default, kept;
     /// Tool calls without a result.
-    pub open_calls: Vec<OpenCall>,
+    open_calls: Vec<OpenCall>, unless_default, removed;
     /// Spans without an end.
-    pub open_spans: Vec<OpenSpan>,
+    open_spans: Vec<OpenSpan>, unless_default, removed;
     /// What it waits for.
-    pub action: Option<PendingAction>,
+    action: Option<PendingAction>, unless_default, removed;
     /// When it wants to run.
-    pub wakes: Vec<Wake>,
+    wakes: Vec<Wake>, unless_default, removed;
     /// How often in a row a run of the same input failed.
-    pub attempts: u32,
+    attempts: u32, unless_default, kept;
     /// When it may run again, after a failed run.
-    pub ready_at: Option<Timestamp>,
+    ready_at: Option<Timestamp>, unless_default, kept;
     /// Why its last run, or it, failed.
-    pub failure: Option<Failure>,
+    failure: Option<Failure>, unless_default, removed;
     /// For a child: what its parent has been told of it.
-    pub reported: Option<Reported>,
+    reported: Option<Reported>, unless_default, kept;
     /// Its last commits, oldest first.
-    pub recent: Vec<RecentCommit>,
+    recent: Vec<RecentCommit>, unless_default, kept;
     /// What of its log this version does not know and cannot go past: a type or a state. Commits are refused.
-    pub newer: Option<String>,
-    /// Fields of the record that this version does not know.
-    pub extra: RawFields,
+    newer: Option<String>, unless_default, removed;
 }
 
 impl Session {
@@ -206,51 +246,7 @@ impl Session {
     /// wakes, questions, failures, currencies or unknown fields.
     #[must_use]
     pub fn tombstone(&self) -> Self {
-        Self {
-            id: self.id,
-            workspace: self.workspace,
-            head: self.head,
-            status: self.status,
-            before: self.before,
-            origin: self.origin,
-            depth: self.depth,
-            lineage: self.lineage.clone(),
-            creator: self.creator.without_name(),
-            attributes: Attributes::default(),
-            documents: Vec::new(),
-            created_at: self.created_at,
-            started_at: self.started_at,
-            updated_at: self.updated_at,
-            last_active_at: self.last_active_at,
-            ended_at: self.ended_at,
-            counts: self.counts,
-            lease: None,
-            epoch: self.epoch,
-            requested: None,
-            last_input: self.last_input,
-            begun: self.begun,
-            taken: self.taken,
-            handled: self.handled,
-            pending: self.pending,
-            arrived: self.arrived,
-            visible_from: self.visible_from,
-            system_prompt: self.system_prompt,
-            outcome: self.outcome,
-            usage: UsageTotals::default(),
-            summary: self.summary,
-            context_from: self.context_from,
-            open_calls: Vec::new(),
-            open_spans: Vec::new(),
-            action: None,
-            wakes: Vec::new(),
-            attempts: self.attempts,
-            ready_at: self.ready_at,
-            failure: None,
-            reported: self.reported,
-            recent: self.recent.clone(),
-            newer: None,
-            extra: RawFields::new(),
-        }
+        Self { creator: self.creator.without_name(), ..without_content(self) }
     }
 
     /// What commits have filled of the record, in bytes of JSON.
@@ -270,55 +266,11 @@ impl Session {
     ///
     /// `Corrupt` where it is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
-        let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
+        let fields = serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);
             Error::corrupt(format!("the text is not a session record: {fault}")).with_source(fault)
         })?;
-        Ok(Self {
-            id: f.need("id")?,
-            workspace: f.need("workspace")?,
-            head: f.need("head")?,
-            status: f.need("status")?,
-            before: f.take("before")?,
-            origin: f.or_default("origin")?,
-            depth: f.or_default("depth")?,
-            lineage: f.or_default("lineage")?,
-            creator: f.need("creator")?,
-            attributes: f.or_default("attributes")?,
-            documents: f.or_default("documents")?,
-            created_at: f.need("created_at")?,
-            started_at: f.take("started_at")?,
-            updated_at: f.need("updated_at")?,
-            last_active_at: f.need("last_active_at")?,
-            ended_at: f.take("ended_at")?,
-            counts: f.or_default("counts")?,
-            lease: f.take("lease")?,
-            epoch: f.or_default("epoch")?,
-            requested: f.take("requested")?,
-            last_input: f.or_default("last_input")?,
-            begun: f.or_default("begun")?,
-            taken: f.or_default("taken")?,
-            handled: f.or_default("handled")?,
-            pending: f.or_default("pending")?,
-            arrived: f.or_default("arrived")?,
-            visible_from: f.or_default("visible_from")?,
-            system_prompt: f.or_default("system_prompt")?,
-            outcome: f.or_default("outcome")?,
-            usage: f.or_default("usage")?,
-            summary: f.or_default("summary")?,
-            context_from: f.or_default("context_from")?,
-            open_calls: f.or_default("open_calls")?,
-            open_spans: f.or_default("open_spans")?,
-            action: f.take("action")?,
-            wakes: f.or_default("wakes")?,
-            attempts: f.or_default("attempts")?,
-            ready_at: f.take("ready_at")?,
-            failure: f.take("failure")?,
-            reported: f.take("reported")?,
-            recent: f.or_default("recent")?,
-            newer: f.take("newer")?,
-            extra: f,
-        })
+        read(fields)
     }
 
     /// What the record knows of the document `name`.
@@ -394,34 +346,6 @@ impl Session {
             "session {} has costs in {CURRENCIES_MAX} currencies; no more are kept",
             self.id
         )))
-    }
-}
-
-impl Serialize for Session {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        macro_rules! always {
-            ($($name:ident)*) => { $(map.serialize_entry(stringify!($name), &self.$name)?;)* };
-        }
-        macro_rules! unless_default {
-            ($($name:ident)*) => { $(if !is_default(&self.$name) {
-                map.serialize_entry(stringify!($name), &self.$name)?;
-            })* };
-        }
-        always!(id workspace head status);
-        unless_default!(before origin depth lineage);
-        always!(creator);
-        unless_default!(attributes documents);
-        always!(created_at);
-        unless_default!(started_at);
-        always!(updated_at last_active_at);
-        unless_default!(ended_at counts lease epoch requested last_input begun taken handled pending arrived visible_from);
-        unless_default!(system_prompt outcome usage summary context_from open_calls open_spans action wakes attempts);
-        unless_default!(ready_at failure reported recent newer);
-        for (name, value) in self.extra.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
     }
 }
 

@@ -100,6 +100,7 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
 }
 
 /// Which bindings to list.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BindingQuery {
@@ -124,21 +125,18 @@ impl BindingQuery {
     }
 
     /// Only to this workspace.
-    #[must_use]
     pub fn workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
     /// Sets the most on the page.
-    #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
     /// Starts the page here.
-    #[must_use]
     pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self

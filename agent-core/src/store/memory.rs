@@ -45,6 +45,7 @@ use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 /// assert_eq!(done.last, Seq::new(2));
 /// # Ok(()) }
 /// ```
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     tenants: Arc<Mutex<BTreeMap<TenantId, Arc<Tenant>>>>,
@@ -91,7 +92,6 @@ impl MemoryStore {
     }
 
     /// The same store for another tenant.
-    #[must_use]
     pub fn tenant(&self, tenant: &TenantId) -> Self {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let tenant = tenants.entry(tenant.clone()).or_default().clone();

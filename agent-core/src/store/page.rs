@@ -12,6 +12,7 @@ use crate::base::timestamp::Timestamp;
 pub const PAGE_MAX: usize = 1000;
 
 /// One page of a list.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page<T> {
@@ -32,21 +33,18 @@ impl<T> Page<T> {
     }
 
     /// Sets where the next page starts.
-    #[must_use]
     pub fn with_next(mut self, next: Option<Cursor>) -> Self {
         self.next = next;
         self
     }
 
     /// Sets what could not be read.
-    #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
     /// Sets how many items there are on all pages.
-    #[must_use]
     pub fn with_total(mut self, total: Option<u64>) -> Self {
         self.total = total;
         self
@@ -60,6 +58,7 @@ impl<T> Default for Page<T> {
 }
 
 /// Something stored that cannot be read. Its bytes are kept.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Damaged {
@@ -80,14 +79,12 @@ impl Damaged {
     }
 
     /// Says to which workspace it belongs, so that this is not taken for one that nobody needs.
-    #[must_use]
     pub fn in_workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
         self
     }
 
     /// Says where the damaged bytes were put.
-    #[must_use]
     pub fn kept_at(mut self, place: impl Into<String>) -> Self {
         self.kept = Some(place.into());
         self

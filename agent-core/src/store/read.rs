@@ -10,6 +10,7 @@ use crate::store::page::{Damaged, PAGE_MAX};
 ///
 /// The default is the oldest 100. A page ends after [`limit`](Self::limit) events, or before the event that would
 /// take it over [`max_bytes`](Self::max_bytes), but holds at least one event where there is one, unless the limit is 0.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadEvents {
@@ -52,28 +53,24 @@ impl ReadEvents {
     }
 
     /// Only events after `seq`.
-    #[must_use]
     pub fn after(mut self, seq: Seq) -> Self {
         self.after = seq;
         self
     }
 
     /// Only events before `seq`.
-    #[must_use]
     pub fn before(mut self, seq: Seq) -> Self {
         self.before = Some(seq);
         self
     }
 
     /// Only events of these types.
-    #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventType>) -> Self {
         self.kinds = kinds.into_iter().collect();
         self
     }
 
     /// Sets the most bytes of payload.
-    #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -92,13 +89,13 @@ impl ReadEvents {
     }
 
     /// This read, continued behind the event `seq` in its direction.
-    #[must_use]
     pub fn continued(self, seq: Seq) -> Self {
         if self.newest { self.before(seq) } else { self.after(seq) }
     }
 }
 
 /// One page of events, in ascending order.
+#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPage {
@@ -150,14 +147,12 @@ impl EventPage {
     }
 
     /// Names what could not be read.
-    #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
     /// Sets what to read for the next page.
-    #[must_use]
     pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
         self.next = next;
         self

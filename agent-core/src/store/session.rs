@@ -188,6 +188,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 /// Which sessions to list.
 ///
 /// Archived and deleted ones are left out unless their states are asked for.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionQuery {
@@ -236,41 +237,35 @@ impl SessionQuery {
     }
 
     /// Only of this workspace.
-    #[must_use]
     pub fn workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
     /// Only in one of these states.
-    #[must_use]
     pub fn states(mut self, states: impl IntoIterator<Item = SessionState>) -> Self {
         self.states = states.into_iter().collect();
         self
     }
 
     /// In any state, hidden ones too.
-    #[must_use]
     pub fn with_hidden(self) -> Self {
         self.states(SessionState::ALL.iter().copied())
     }
 
     /// Only with this label.
-    #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
     /// Only created by this actor.
-    #[must_use]
     pub fn creator(mut self, creator: Actor) -> Self {
         self.creator = Some(creator);
         self
     }
 
     /// Only forks and children of this session.
-    #[must_use]
     pub fn parent(mut self, parent: SessionId) -> Self {
         self.parent = Some(parent);
         self
@@ -281,28 +276,24 @@ impl SessionQuery {
     /// first; see [`Session::due_at`].
     ///
     /// The list says where to look, not what to do: whether a session may run is decided when its run begins.
-    #[must_use]
     pub fn due(mut self, until: Timestamp) -> Self {
         self.due = Some(until);
         self
     }
 
     /// Counts all that match, and has missing sessions named.
-    #[must_use]
     pub fn with_total(mut self) -> Self {
         self.with_total = true;
         self
     }
 
     /// Sets the most sessions on the page.
-    #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
     /// Starts the page here.
-    #[must_use]
     pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self
@@ -390,6 +381,7 @@ impl SessionQuery {
 }
 
 /// Which deleted session's bytes to remove. What living forks read of it stays in any case.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purge {
@@ -429,7 +421,6 @@ impl Purge {
     }
 
     /// Keeps the events up to `keep` in any case.
-    #[must_use]
     pub fn keep(mut self, keep: Seq) -> Self {
         self.keep = keep;
         self
@@ -528,6 +519,7 @@ pub enum Consistency {
 }
 
 /// What a store promises. Tests, callers and the documentation read this one struct.
+#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -559,14 +551,12 @@ impl Capabilities {
     }
 
     /// Sets how soon a list shows a write.
-    #[must_use]
     pub const fn with_listing(mut self, listing: Consistency) -> Self {
         self.listing = listing;
         self
     }
 
     /// Sets how far the order of lists may lag.
-    #[must_use]
     pub const fn with_recency(mut self, recency: Duration) -> Self {
         self.recency = recency;
         self

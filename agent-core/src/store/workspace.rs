@@ -184,6 +184,7 @@ impl fmt::Debug for ContentHash {
 }
 
 /// Which workspaces to list.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkspaceQuery {
@@ -210,28 +211,24 @@ impl WorkspaceQuery {
     }
 
     /// Those whose deletion has begun too.
-    #[must_use]
     pub fn with_deleting(mut self) -> Self {
         self.with_deleting = true;
         self
     }
 
     /// Counts all that match.
-    #[must_use]
     pub fn with_total(mut self) -> Self {
         self.with_total = true;
         self
     }
 
     /// Sets the most on the page.
-    #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
     /// Starts the page here.
-    #[must_use]
     pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self

@@ -21,6 +21,7 @@ impl ChildCreated {
 }
 
 /// A child session came to rest or ended.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChildIdle {
@@ -40,7 +41,6 @@ impl ChildIdle {
     }
 
     /// Adds what the child has to say.
-    #[must_use]
     pub fn with_result(mut self, result: impl Into<String>) -> Self {
         self.result = Some(result.into());
         self

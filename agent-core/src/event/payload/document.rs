@@ -9,6 +9,7 @@ use crate::base::text::check_text;
 use crate::model::document::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
 
 /// The payload of `session.document_written`: a version of a document, whole.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DocumentWritten {
@@ -45,14 +46,12 @@ impl DocumentWritten {
     }
 
     /// Sets the version of the text's own format.
-    #[must_use]
     pub const fn with_format(mut self, format: u32) -> Self {
         self.format = format;
         self
     }
 
     /// Sets the most bytes that the text may have, from this version on.
-    #[must_use]
     pub const fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
         self

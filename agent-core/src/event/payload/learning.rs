@@ -25,6 +25,7 @@ words! {
 }
 
 /// The payload of `session.learning_added`: something that an agent found out.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Learning {
@@ -50,14 +51,12 @@ impl Learning {
     }
 
     /// Sets what makes it the same as another.
-    #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// Says where it was found out.
-    #[must_use]
     pub const fn from_session(mut self, session: SessionId, seq: Option<Seq>) -> Self {
         (self.session, self.seq) = (Some(session), seq);
         self

@@ -6,6 +6,7 @@ use crate::base::id::Seq;
 use crate::base::json::{RawFields, RawJson};
 
 /// Text, and whatever JSON the host wants kept beside it.
+#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Message {
@@ -23,7 +24,6 @@ impl Message {
     }
 
     /// Adds a field of metadata.
-    #[must_use]
     pub fn with_metadata(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.metadata.insert(name, value);
         self

@@ -52,6 +52,7 @@ words! {
 
 /// The payload of `session.operation_noted`: what is about to be done, or what became of it, and with what. Ids and the
 /// names of devices are all that it says: no texts, and no configuration.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OperationNoted {
@@ -92,28 +93,24 @@ impl OperationNoted {
     }
 
     /// Names the workspace.
-    #[must_use]
     pub const fn workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
     /// Names the session.
-    #[must_use]
     pub const fn session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
         self
     }
 
     /// Names the device.
-    #[must_use]
     pub fn device(mut self, device: &DeviceId) -> Self {
         self.device = Some(device.clone());
         self
     }
 
     /// What became of what was noted at `begun`, and the name of the error's kind where it failed.
-    #[must_use]
     pub fn ended(mut self, begun: Seq, outcome: OperationOutcome, error: Option<&str>) -> Self {
         (self.begun, self.outcome, self.error) = (Some(begun), Some(outcome), error.map(str::to_owned));
         self

@@ -77,6 +77,7 @@ words! {
 }
 
 /// A person's decision on what the session waits for.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolConfirmation {
@@ -99,14 +100,12 @@ impl ToolConfirmation {
     }
 
     /// Names the choice.
-    #[must_use]
     pub fn with_choice(mut self, choice: impl Into<String>) -> Self {
         self.choice = Some(choice.into());
         self
     }
 
     /// Adds words for the model.
-    #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
