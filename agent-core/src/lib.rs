@@ -16,13 +16,10 @@ pub mod store;
 
 pub use async_trait::async_trait;
 
-pub use base::error::{Error, ErrorKind, Result, WriteOutcome};
-pub use base::id::{
-    CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId,
+pub use base::{
+    CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, Revision, RunId, Seq,
+    SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state,
 };
-pub use base::text::ParseError;
-pub use base::timestamp::Timestamp;
-pub use base::{clock, isolated, json, state};
 pub use commit::plan::plan;
 pub use commit::plan::planner::Plan;
 pub use store::binding::BindingStore;

@@ -128,6 +128,20 @@ fn parse_uuid(noun: &str, text: &str) -> Result<Uuid, ParseError> {
     parsed.ok_or_else(|| ParseError::new(format!("{noun} {} is not a hyphenated UUID", quoted(text))))
 }
 
+/// A UUID of version 8 that follows from what it names: the first bits of the SHA-256 of `owner` and of each part, with the
+/// part's length in 8 bytes before it, so that no two lists of parts are one text.
+pub(crate) fn uuid_of(owner: &Uuid, parts: &[&str]) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(owner.as_bytes());
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(hash.finalize().iter()).for_each(|(to, from)| *to = *from);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
 /// Names a device, as the host knows it: 1 to 512 bytes of text without control characters.
 ///
 /// It is opaque, compared byte by byte, and never becomes a path or a key unhashed.

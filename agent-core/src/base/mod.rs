@@ -8,3 +8,15 @@ pub mod json;
 pub mod state;
 pub(crate) mod text;
 pub(crate) mod timestamp;
+
+pub use error::{Error, ErrorKind, Result, WriteOutcome};
+pub use id::{CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
+pub use text::ParseError;
+pub use timestamp::Timestamp;
+
+pub(crate) use clock::Effects;
+pub(crate) use id::uuid_of;
+pub(crate) use isolated::isolated;
+pub(crate) use json::{JsonFault, RawFields, RawJson, is_default, present, size_bytes, to_text};
+pub(crate) use state::{Reason, SessionState, Target, TriggerKind, target};
+pub(crate) use text::{Text, check_text, quoted};

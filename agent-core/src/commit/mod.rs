@@ -7,20 +7,13 @@ pub use plan::import::apply_untrusted;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::Effects;
-use crate::base::error::{Error, Result};
-use crate::base::id::{CommitId, Epoch, RunId, Seq, SessionId};
-use crate::base::json::{RawFields, RawJson};
-use crate::base::state::Reason;
-use crate::base::text::check_text;
-use crate::base::timestamp::Timestamp;
-use crate::event::header::{EVENT_MAX_BYTES, Event, NewEvent};
-use crate::event::kind::EventType;
-use crate::event::payload::message::Message;
-use crate::model::actor::Actor;
-use crate::model::parts::{ActionId, Failure, PendingAction};
-use crate::session::created::NewSession;
-use crate::session::record::{OPEN_CALLS_MAX, Session};
+use crate::base::{
+    CommitId, Effects, Epoch, Error, RawFields, RawJson, Reason, Result, RunId, Seq, SessionId, Timestamp,
+    check_text,
+};
+use crate::event::{EVENT_MAX_BYTES, Event, EventType, Message, NewEvent};
+use crate::model::{ActionId, Actor, Failure, PendingAction};
+use crate::session::{NewSession, OPEN_CALLS_MAX, Session};
 
 /// The most events that one commit may bring.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
@@ -333,85 +326,85 @@ impl Commit {
         said.cloned().unwrap_or_else(|| event.kind.usual_actor())
     }
 
-    fn check_depth(&self, data: usize, extra: &RawFields) -> Result<()> {
-        let deepest = extra.iter().map(|(_, value)| value.depth()).fold(data, usize::max);
-        if deepest > RawJson::MAX_DEPTH {
-            return Err(Error::limit(format!(
-                "an event for session {} whose payload nests {deepest} levels deep; at most {} are kept, store deeper JSON as a text",
-                self.session,
-                RawJson::MAX_DEPTH
-            )));
-        }
-        Ok(())
-    }
-
     /// Checks what can be checked without knowing the session.
     pub(crate) fn check(&self) -> Result<()> {
+        let session = self.session;
         if self.steps.is_empty() {
-            return Err(Error::invalid(format!(
-                "commit {} for session {} has no steps",
-                self.id, self.session
-            )));
+            return Err(Error::invalid(format!("commit {} for session {session} has no steps", self.id)));
         }
-        let (mut events, mut bytes) = (0usize, 0usize);
-        let size_of = |data: &RawJson, extra: &RawFields| {
-            self.check_depth(data.depth(), extra)?;
-            Ok::<_, Error>(data.get().len() + extra.size_bytes())
-        };
-        let mut add = |size: usize| {
-            if size > EVENT_MAX_BYTES {
-                return Err(Error::limit(format!(
-                    "an event of {size} bytes for session {}; at most {EVENT_MAX_BYTES} fit, store more as a blob",
-                    self.session
-                )));
-            }
-            (events, bytes) = (events + 1, bytes + size);
-            Ok(())
-        };
-        // What the library adds to a commit itself: the results of open calls, the ends of spans, the status.
-        let mut added = 0;
+        let (mut events, mut bytes) = (0, 0);
         for step in &*self.steps {
-            match step {
-                Step::Event(event) => add(size_of(&event.data, &event.extra)?)?,
-                Step::Trigger(Trigger::Replace(messages)) => {
-                    // The event that clears comes first.
-                    add(0)?;
-                    messages.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
-                }
-                Step::Trigger(Trigger::Adopt(events)) => {
-                    events.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
-                }
-                Step::Trigger(Trigger::Restore(restored)) => {
-                    restored.iter().try_for_each(|event| add(size_of(&event.data, &event.extra)?))?;
-                    added = 2 * OPEN_CALLS_MAX + 2;
-                }
-                Step::Trigger(Trigger::Create(new)) => {
-                    self.check_depth(0, &new.created.attributes.metadata)?;
-                }
-                Step::Trigger(Trigger::Prepare(lease) | Trigger::BeginRun(lease)) => lease.check()?,
-                Step::Trigger(
-                    Trigger::Fail(failure)
-                    | Trigger::EndRun(RunEnd::Failed(failure) | RunEnd::Retry { failure, .. }),
-                ) if failure.text.len() > Failure::TEXT_MAX_BYTES => {
-                    return Err(Error::limit(format!(
-                        "a failure's text of {} bytes for session {}; at most {} are kept",
-                        failure.text.len(),
-                        self.session,
-                        Failure::TEXT_MAX_BYTES
-                    )));
-                }
-                Step::Trigger(Trigger::EndRun(RunEnd::Await(action))) => action.check(self.session)?,
-                Step::Trigger(_) => {}
-            }
+            step.check(session)?;
+            // The event that clears comes before those that take its place.
+            events += usize::from(matches!(step, Step::Trigger(Trigger::Replace(_))));
+            step.try_for_each_event(|data, extra| {
+                (events, bytes) = (events + 1, bytes + checked_size(session, data, extra)?);
+                Ok(())
+            })?;
         }
+        // What the library adds to a commit itself: the results of open calls, the ends of spans, the status.
+        let is_restored = matches!(self.steps.as_slice(), [Step::Trigger(Trigger::Restore(_))]);
+        let added = if is_restored { 2 * OPEN_CALLS_MAX + 2 } else { 0 };
         if events > COMMIT_MAX_EVENTS + added || bytes > COMMIT_MAX_BYTES + added * 1024 {
             return Err(Error::limit(format!(
-                "a commit of {events} events and {bytes} bytes for session {}; at most {COMMIT_MAX_EVENTS} and {COMMIT_MAX_BYTES}, send several",
-                self.session
+                "a commit of {events} events and {bytes} bytes for session {session}; at most {COMMIT_MAX_EVENTS} and {COMMIT_MAX_BYTES}, send several"
             )));
         }
         Ok(())
     }
+}
+
+impl Step {
+    /// Calls `see` with the payload and the further fields of each event that the step brings.
+    fn try_for_each_event(&self, mut see: impl FnMut(&RawJson, &RawFields) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Event(event) => see(&event.data, &event.extra),
+            Self::Trigger(Trigger::Replace(events) | Trigger::Adopt(events)) => {
+                events.iter().try_for_each(|event| see(&event.data, &event.extra))
+            }
+            Self::Trigger(Trigger::Restore(events)) => {
+                events.iter().try_for_each(|event| see(&event.data, &event.extra))
+            }
+            Self::Trigger(_) => Ok(()),
+        }
+    }
+
+    /// Checks what it asks for beside its events.
+    fn check(&self, session: SessionId) -> Result<()> {
+        let Self::Trigger(trigger) = self else { return Ok(()) };
+        match trigger {
+            Trigger::Create(new) => check_depth(session, 0, &new.created.attributes.metadata),
+            Trigger::Prepare(lease) | Trigger::BeginRun(lease) => lease.check(),
+            Trigger::Fail(failure)
+            | Trigger::EndRun(RunEnd::Failed(failure) | RunEnd::Retry { failure, .. }) => {
+                failure.check(session)
+            }
+            Trigger::EndRun(RunEnd::Await(action)) => action.check(session),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn checked_size(session: SessionId, data: &RawJson, extra: &RawFields) -> Result<usize> {
+    check_depth(session, data.depth(), extra)?;
+    let size = data.get().len() + extra.size_bytes();
+    if size > EVENT_MAX_BYTES {
+        return Err(Error::limit(format!(
+            "an event of {size} bytes for session {session}; at most {EVENT_MAX_BYTES} fit, store more as a blob"
+        )));
+    }
+    Ok(size)
+}
+
+fn check_depth(session: SessionId, data: usize, extra: &RawFields) -> Result<()> {
+    let deepest = extra.iter().map(|(_, value)| value.depth()).fold(data, usize::max);
+    if deepest > RawJson::MAX_DEPTH {
+        return Err(Error::limit(format!(
+            "an event for session {session} whose payload nests {deepest} levels deep; at most {} are kept, store deeper JSON as a text",
+            RawJson::MAX_DEPTH
+        )));
+    }
+    Ok(())
 }
 
 /// What a commit came to.

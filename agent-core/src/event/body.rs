@@ -1,8 +1,6 @@
 //! Payloads by the type of their event.
 
-use crate::base::error::{Error, Result};
-use crate::base::json::RawJson;
-use crate::base::text::check_text;
+use crate::base::{Error, RawJson, Result, check_text, quoted};
 use crate::event::kind::EventType;
 use crate::event::payload::child::{ChildCreated, ChildIdle};
 use crate::event::payload::created::Created;
@@ -13,10 +11,7 @@ use crate::event::payload::operation::OperationNoted;
 use crate::event::payload::span::{SpanCompleted, SpanStarted};
 use crate::event::payload::tool::{ToolConfirmation, ToolResult, ToolUse};
 use crate::event::table::event_types;
-use crate::model::attributes::Patch;
-use crate::model::ledger::{Artifact, RunUsage};
-use crate::model::parts::Reported;
-use crate::model::wake::{Wake, WakeCancelled};
+use crate::model::{Artifact, Patch, Reported, RunUsage, Wake, WakeCancelled};
 
 macro_rules! bodies {
     ($($(#[$doc:meta])* $name:ident $body:ident($payload:ty) $text:literal,)*) => {
@@ -69,7 +64,7 @@ macro_rules! bodies {
 event_types!(bodies);
 
 /// Checks what the types alone do not: lengths of names and notes.
-pub(crate) fn check(body: &Body) -> Result<()> {
+pub(crate) fn check_body(body: &Body) -> Result<()> {
     match body {
         Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
             Ok(check_text("tool name", &call.name, 128)?)
@@ -80,7 +75,7 @@ pub(crate) fn check(body: &Body) -> Result<()> {
             if wake.note.len() > 512 {
                 return Err(Error::limit(format!(
                     "the note of wake {} has {} bytes; at most 512 are kept",
-                    crate::base::text::quoted(&wake.key),
+                    quoted(&wake.key),
                     wake.note.len()
                 )));
             }

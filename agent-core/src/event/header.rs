@@ -5,22 +5,15 @@ use std::fmt;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{CommitId, EventId, RunId, Seq};
-use crate::base::json::{JsonFault, RawFields, RawJson, to_text};
-use crate::base::text::Text;
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    CommitId, Error, EventId, JsonFault, RawFields, RawJson, Result, RunId, Seq, Text, Timestamp, to_text,
+};
 use crate::event::body::Body;
 use crate::event::kind::EventType;
 use crate::event::payload::document::DocumentWritten;
 use crate::event::payload::message::{Compaction, Message, Note, SystemMessage};
 use crate::event::payload::tool::{ToolOutcome, ToolResult, ToolUse};
-use crate::model::actor::Actor;
-use crate::model::attributes::Patch;
-use crate::model::ledger::{Artifact, RunUsage};
-use crate::model::parts::CallId;
-use crate::model::transition::Transition;
-use crate::model::wake::{Wake, WakeCancelled};
+use crate::model::{Actor, Artifact, CallId, Patch, RunUsage, Transition, Wake, WakeCancelled};
 
 /// The most bytes that one event's payload may have. Larger ones go to a blob first.
 pub const EVENT_MAX_BYTES: usize = 16 << 20;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result};
 use crate::base::text::{quoted, text_serde};
+use crate::base::{Error, Result};
 use crate::event::table::event_types;
-use crate::model::actor::Actor;
+use crate::model::Actor;
 
 /// What an event is about. Open: a type that this version does not know is kept byte for byte and handed back.
 ///

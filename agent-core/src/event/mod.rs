@@ -17,3 +17,6 @@ pub use payload::message::{Compaction, Interrupt, Message, Note, SystemMessage};
 pub use payload::operation::{Operation, OperationNoted, OperationOutcome};
 pub use payload::span::{SpanCompleted, SpanStarted};
 pub use payload::tool::{Decision, ToolConfirmation, ToolOutcome, ToolResult, ToolUse};
+
+pub(crate) use body::check_body;
+pub(crate) use header::FIELDS;

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
 use crate::base::text::{check_text, quoted, text_serde};
+use crate::base::{Error, Result};
 
 /// Who did it: a role, and a name where the host gives one. Text of the form `user`, `user:alice`, `agent:coder`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

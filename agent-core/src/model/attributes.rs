@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::json::{RawFields, RawJson, is_default, present};
 use crate::base::text::{check_text, words};
+use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
 

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Revision, Seq};
-use crate::base::json::is_default;
+use crate::base::{Revision, Seq, is_default};
 use crate::model::actor::Role;
 
 /// The most documents that a session may hold.

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::Result;
-use crate::base::id::RunId;
-use crate::base::json::is_default;
-use crate::base::text::check_text;
+use crate::base::{Result, RunId, check_text, is_default};
 
 /// The most currencies that a session's sums may have.
 pub const CURRENCIES_MAX: usize = 8;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Seq, SessionId};
+use crate::base::{Seq, SessionId};
 
 /// A stretch of history that is stored in an ancestor: its events up to and including `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

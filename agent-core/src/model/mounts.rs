@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::json::present;
 use crate::base::text::{check_text, words};
+use crate::base::{Error, Result, present};
 use crate::model::access::Access;
 
 /// The most mounts that a session may have pinned, removed and frozen, each.

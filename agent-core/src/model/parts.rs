@@ -5,12 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{CommitId, Epoch, RunId, Seq, SessionId};
-use crate::base::json::is_default;
-use crate::base::state::{Reason, SessionState};
 use crate::base::text::{check_text, text_serde, words};
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    CommitId, Epoch, Error, Reason, Result, RunId, Seq, SessionId, SessionState, Timestamp, is_default,
+};
 
 macro_rules! text_key {
     ($(#[$doc:meta])* $name:ident, $noun:literal) => {
@@ -360,6 +358,18 @@ impl Failure {
         let mut text = text.into();
         text.truncate(text.floor_char_boundary(Self::TEXT_MAX_BYTES));
         Self { class, text }
+    }
+
+    /// Checks a text that was not cut here.
+    pub(crate) fn check(&self, session: impl fmt::Display) -> Result<()> {
+        if self.text.len() > Self::TEXT_MAX_BYTES {
+            return Err(Error::limit(format!(
+                "a failure's text of {} bytes for session {session}; at most {} are kept",
+                self.text.len(),
+                Self::TEXT_MAX_BYTES
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Epoch, Seq};
-use crate::base::json::present;
-use crate::base::state::{Reason, SessionState, TriggerKind};
-use crate::base::timestamp::Timestamp;
+use crate::base::{Epoch, Reason, Seq, SessionState, Timestamp, TriggerKind, present};
 use crate::model::parts::{Failure, Lease, PendingAction, Request, Status};
 
 /// A change of status. Every field but the first four is there only where it changes; `Some(None)`, in JSON `null`,

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::Seq;
-use crate::base::json::is_default;
-use crate::base::timestamp::Timestamp;
+use crate::base::{Seq, Timestamp, is_default};
 
 /// A time at which the session wants to run.
 #[must_use]

@@ -3,16 +3,14 @@
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Revision, SessionId, WorkspaceId};
-use crate::base::json::{JsonFault, RawFields, RawJson, to_text};
-use crate::base::text::{ParseError, check_text};
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    Error, ErrorKind, JsonFault, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
+    WorkspaceId, check_text, to_text,
+};
 use crate::commit::Expect;
 use crate::model::actor::Actor;
 
 /// Everything that belongs to one user or project: its sessions, its configuration, the devices bound to it.
-#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workspace {
@@ -78,30 +76,35 @@ impl Workspace {
     }
 
     /// Sets what people call it.
+    #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
     /// Sets the provider that its sessions ask, by its name.
+    #[must_use]
     pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
         self.provider = Some(provider.into());
         self
     }
 
     /// Sets what it is for.
+    #[must_use]
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
     /// Sets who created it.
+    #[must_use]
     pub fn with_creator(mut self, creator: Actor) -> Self {
         self.creator = Some(creator);
         self
     }
 
     /// Sets a field of the host's own.
+    #[must_use]
     pub fn with_setting(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.settings.insert(name, value);
         self

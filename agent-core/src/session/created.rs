@@ -1,10 +1,8 @@
 //! How a session is asked for: as a new one, as a fork, as a child.
 
-use crate::base::id::{Seq, SessionId, WorkspaceId};
-use crate::event::payload::created::{Created, Inherited};
-use crate::model::attributes::{Attributes, Patch};
-use crate::model::lineage::Lineage;
-use crate::model::parts::Origin;
+use crate::base::{Seq, SessionId, WorkspaceId};
+use crate::event::{Created, Inherited};
+use crate::model::{Attributes, Lineage, Origin, Patch};
 use crate::session::record::Session;
 
 /// Request for a fork: the point at which the history is shared, and what is taken along beside it.

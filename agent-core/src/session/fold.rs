@@ -2,20 +2,15 @@
 
 use serde::Deserialize;
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::base::state::{Reason, SessionState, TriggerKind};
-use crate::base::timestamp::Timestamp;
-use crate::event::header::Event;
-use crate::event::kind::EventType;
-use crate::event::payload::created::Created;
-use crate::event::payload::message::SystemMessage;
-use crate::model::actor::Actor;
-use crate::model::attributes::Patch;
-use crate::model::ledger::UsageTotals;
-use crate::model::parts::{CallId, Counts, OpenCall, OpenSpan, RecentCommit, SpanId, Status};
-use crate::model::transition::Transition;
-use crate::model::wake::{Wake, WakeCancelled};
+use crate::base::{
+    Epoch, Error, RawFields, Reason, Result, Seq, SessionId, SessionState, Timestamp, TriggerKind,
+    WorkspaceId,
+};
+use crate::event::{Created, Event, EventType, SystemMessage};
+use crate::model::{
+    Actor, CallId, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Transition, UsageTotals,
+    Wake, WakeCancelled,
+};
 use crate::session::created::NewSession;
 use crate::session::record::{RECENT_COMMITS, Session};
 
@@ -137,7 +132,7 @@ impl Session {
             reported: None,
             recent: Vec::new(),
             newer: None,
-            extra: crate::base::json::RawFields::new(),
+            extra: RawFields::default(),
         }
     }
 
@@ -148,14 +143,7 @@ impl Session {
     /// `Corrupt` where the event is not the next one, or a payload that the record depends on cannot be read. The
     /// record is then to be thrown away.
     pub fn apply(&mut self, event: &Event) -> Result<()> {
-        if event.seq <= self.head || event.seq != self.head.next() {
-            return Err(Error::corrupt(format!(
-                "session {}: event {} stands where {} belongs",
-                self.id,
-                event.seq,
-                self.head.next()
-            )));
-        }
+        self.check_place(event)?;
         match event.kind.as_str() {
             "user.message" => {
                 add_one(&mut self.counts.user);
@@ -198,12 +186,7 @@ impl Session {
                 self.context_from = payload::<Compacted>(event)?.until;
                 self.summary = event.seq;
             }
-            "session.wake_scheduled" => {
-                let mut wake: Wake = payload(event)?;
-                wake.seq = event.seq;
-                self.wakes.retain(|other| other.key != wake.key);
-                self.wakes.push(wake);
-            }
+            "session.wake_scheduled" => self.wake_scheduled(Wake { seq: event.seq, ..payload(event)? }),
             "session.wake_cancelled" => {
                 let WakeCancelled { key } = payload(event)?;
                 self.wakes.retain(|wake| wake.key != key);
@@ -215,6 +198,15 @@ impl Session {
             _ => {}
         }
         self.settle(event)
+    }
+
+    fn check_place(&self, event: &Event) -> Result<()> {
+        let next = self.head.next();
+        if event.seq == next && next > self.head {
+            return Ok(());
+        }
+        let (id, seq) = (self.id, event.seq);
+        Err(Error::corrupt(format!("session {id}: event {seq} stands where {next} belongs")))
     }
 
     /// What every event does: the head, the times, the memory of its commit, its transition.
@@ -277,6 +269,11 @@ impl Session {
         self.last_input = seq;
         add_one(&mut self.pending);
         add_one(&mut self.arrived);
+    }
+
+    fn wake_scheduled(&mut self, wake: Wake) {
+        self.wakes.retain(|other| other.key != wake.key);
+        self.wakes.push(wake);
     }
 
     fn open_call(&mut self, event: &Event, custom: bool) -> Result<()> {

@@ -4,23 +4,16 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Epoch, Revision, Seq, SessionId, WorkspaceId};
-use crate::base::json::{JsonFault, RawFields, is_default, size_bytes, to_text};
-use crate::base::state::{Reason, SessionState};
-use crate::base::timestamp::Timestamp;
-use crate::event::header::Event;
-use crate::event::payload::document::DocumentWritten;
-use crate::model::actor::{Actor, Role};
-use crate::model::attributes::Attributes;
-use crate::model::document::{DOCUMENT_MAX_BYTES, DocumentHead};
-use crate::model::ledger::{CURRENCIES_MAX, RunUsage, UsageTotals};
-use crate::model::lineage::Lineage;
-use crate::model::parts::{
-    Counts, Failure, Lease, OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request,
-    Status,
+use crate::base::{
+    Epoch, Error, ErrorKind, JsonFault, RawFields, Reason, Result, Revision, Seq, SessionId, SessionState,
+    Timestamp, WorkspaceId, is_default, size_bytes, to_text,
 };
-use crate::model::wake::Wake;
+use crate::event::{DocumentWritten, Event};
+use crate::model::{
+    Actor, Attributes, CURRENCIES_MAX, Counts, DOCUMENT_MAX_BYTES, DocumentHead, Failure, Lease, Lineage,
+    OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Role, RunUsage, Status,
+    UsageTotals, Wake,
+};
 
 /// The most bytes that a record may have as JSON.
 pub const RECORD_MAX_BYTES: usize = 32 << 10;

@@ -2,11 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Seq, SessionId, WorkspaceId};
-use crate::base::timestamp::Timestamp;
-use crate::model::actor::Actor;
-use crate::model::attributes::Attributes;
-use crate::model::parts::{Counts, Origin, Status};
+use crate::base::{Seq, SessionId, Timestamp, WorkspaceId};
+use crate::model::{Actor, Attributes, Counts, Origin, Status};
 use crate::session::record::Session;
 
 /// What lists show of a session.

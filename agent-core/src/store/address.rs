@@ -20,9 +20,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::error::{Error, Result};
-use crate::base::id::TenantId;
-use crate::base::text::quoted;
+use crate::base::{Error, Result, TenantId, quoted};
 use crate::store::memory::MemoryStore;
 use crate::store::storage::{Storage, Tenants};
 

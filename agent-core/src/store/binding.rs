@@ -5,8 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{DeviceId, WorkspaceId};
+use crate::base::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use crate::commit::Expect;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 
@@ -173,12 +172,7 @@ impl BindingQuery {
             .filter(|binding| after.as_ref().is_none_or(|after| binding.device > *after))
             .collect();
         found.sort();
-        let limit = self.limit.min(PAGE_MAX);
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|last| Cursor::after(self.fingerprint(), last.device.as_str()));
-        Ok(Page::new(found).with_next(next))
+        Ok(Page::first(found, self.limit, |last| Cursor::after(self.fingerprint(), last.device.as_str())))
     }
 }
 

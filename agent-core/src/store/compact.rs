@@ -1,9 +1,8 @@
 //! Up to where a summary may stand for the history.
 
-use crate::base::error::{Error, Result};
-use crate::base::id::Seq;
-use crate::event::kind::EventType;
-use crate::session::record::Session;
+use crate::base::{Error, Result, Seq};
+use crate::event::EventType;
+use crate::session::Session;
 use crate::store::history;
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;

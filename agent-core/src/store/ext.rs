@@ -5,17 +5,11 @@ use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::base::clock::Effects;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Seq, SessionId};
-use crate::base::state::{SessionState, TriggerKind, target};
+use crate::base::{Effects, Error, ErrorKind, Result, Seq, SessionId, SessionState, TriggerKind, target};
 use crate::commit::{Commit, Committed, Expect, Trigger};
-use crate::event::body::Body;
-use crate::event::header::{Event, NewEvent};
-use crate::event::payload::child::ChildCreated;
-use crate::model::attributes::Patch;
-use crate::session::created::{Fork, NewSession};
-use crate::session::record::Session;
+use crate::event::{Body, ChildCreated, Event, NewEvent};
+use crate::model::Patch;
+use crate::session::{Fork, NewSession, Session};
 use crate::store::history::{PAGE, PAGE_BYTES, coming};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::report::report_to_parent;

@@ -4,17 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-use uuid::Builder;
-
-use crate::base::clock::Effects;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{SessionId, WorkspaceId};
-use crate::base::text::{check_text, quoted};
+use crate::base::{
+    Effects, Error, ErrorKind, Result, SessionId, SessionState, WorkspaceId, check_text, quoted, uuid_of,
+};
 use crate::commit::{Commit, Expect, Trigger};
-use crate::model::attributes::Patch;
-use crate::session::created::NewSession;
-use crate::session::record::Session;
+use crate::model::Patch;
+use crate::session::{NewSession, Session};
 use crate::store::ext::SessionStoreExt;
 use crate::store::session::SessionStore;
 
@@ -165,18 +160,8 @@ impl Shelf {
 
     /// The id of its session: a UUID of version 8, the first bits of the SHA-256 of what it belongs to.
     pub fn id(&self) -> SessionId {
-        let (kind, names) = self.parts();
-        let mut hash = Sha256::new();
-        hash.update(self.workspace().as_uuid().as_bytes());
-        // Each part with its length, so that no two lists of names are one text.
-        for part in [kind, names[0], names[1]] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        let digest = hash.finalize();
-        let mut bytes = [0; 16];
-        bytes.iter_mut().zip(digest.iter()).for_each(|(to, from)| *to = *from);
-        SessionId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
+        let (kind, [first, second]) = self.parts();
+        SessionId::from_uuid(uuid_of(self.workspace().as_uuid(), &[kind, first, second]))
     }
 
     /// Returns whether an id is of the kind that shelves have. What belongs to whoever has it follows from no id.
@@ -268,7 +253,7 @@ impl Shelf {
     }
 
     fn checked(&self, session: Arc<Session>, label: &str) -> Result<Arc<Session>> {
-        use crate::base::state::SessionState::Deleted;
+        use SessionState::Deleted;
         if session.status.state == Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("the shelf {label} was deleted")));
         }

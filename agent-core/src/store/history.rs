@@ -2,12 +2,10 @@
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Seq, SessionId};
-use crate::base::state::SessionState;
-use crate::event::header::Event;
-use crate::model::lineage::Lineage;
-use crate::session::record::Session;
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState};
+use crate::event::Event;
+use crate::model::Lineage;
+use crate::session::Session;
 use crate::store::page::PAGE_MAX;
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::SessionStore;

@@ -8,17 +8,16 @@ use async_trait::async_trait;
 use futures::future::{Either, select};
 use tokio::sync::watch;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{DeviceId, Epoch, Revision, Seq, SessionId, TenantId, WorkspaceId};
-use crate::base::state::SessionState;
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionState, TenantId, Timestamp,
+    WorkspaceId,
+};
 use crate::commit::plan::plan;
 use crate::commit::plan::planner::Plan;
 use crate::commit::{Commit, Committed, Expect};
-use crate::event::header::Event;
-use crate::model::workspace::Workspace;
-use crate::session::record::Session;
-use crate::session::summary::SessionSummary;
+use crate::event::Event;
+use crate::model::Workspace;
+use crate::session::{Session, SessionSummary};
 use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
 use crate::store::open_state::OpenState;
 use crate::store::page::Page;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result};
 
 /// More operations than any store carries out at once; as many as one request of a semaphore can ask for.
 const MOST: u32 = u32::MAX >> 3;

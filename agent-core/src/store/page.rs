@@ -3,10 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result};
-use crate::base::id::WorkspaceId;
-use crate::base::text::{ParseError, quoted};
-use crate::base::timestamp::Timestamp;
+use crate::base::{Error, ParseError, Result, Timestamp, WorkspaceId, quoted};
 
 /// The most items on a page; a larger wish is cut down to it.
 pub const PAGE_MAX: usize = 1000;
@@ -30,6 +27,15 @@ impl<T> Page<T> {
     /// A page of these items, and no more after it.
     pub fn new(items: Vec<T>) -> Self {
         Self { items, damaged: Vec::new(), next: None, total: None }
+    }
+
+    /// The first `limit` of the items that are still to come; `cursor` makes that of the last one on the page.
+    pub(crate) fn first(mut items: Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> Cursor) -> Self {
+        let limit = limit.min(PAGE_MAX);
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(cursor);
+        Self::new(items).with_next(next)
     }
 
     /// Sets where the next page starts.
@@ -66,8 +72,6 @@ pub struct Damaged {
     pub object: String,
     /// What is wrong with it, in words.
     pub reason: String,
-    /// Where a copy of the damaged bytes was put, if they were moved.
-    pub kept: Option<String>,
     /// The workspace that it belongs to, where only a list of all workspaces names it; by this a collection keeps the workspace.
     pub workspace: Option<WorkspaceId>,
 }
@@ -75,18 +79,12 @@ pub struct Damaged {
 impl Damaged {
     /// Names what is damaged, and how.
     pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { object: object.into(), reason: reason.into(), kept: None, workspace: None }
+        Self { object: object.into(), reason: reason.into(), workspace: None }
     }
 
     /// Says to which workspace it belongs, so that this is not taken for one that nobody needs.
     pub fn in_workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
-        self
-    }
-
-    /// Says where the damaged bytes were put.
-    pub fn kept_at(mut self, place: impl Into<String>) -> Self {
-        self.kept = Some(place.into());
         self
     }
 }
@@ -97,11 +95,7 @@ impl fmt::Display for Damaged {
         if !self.reason.starts_with(&self.object) {
             write!(f, "{}: ", self.object)?;
         }
-        f.write_str(&self.reason)?;
-        match &self.kept {
-            Some(place) => write!(f, " (kept at {place})"),
-            None => Ok(()),
-        }
+        f.write_str(&self.reason)
     }
 }
 
@@ -203,9 +197,7 @@ impl Fingerprint {
     }
 
     fn add(self, text: &str) -> Self {
-        Self(
-            text.bytes()
-                .fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)),
-        )
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Self(text.bytes().fold(self.0, step))
     }
 }

@@ -1,10 +1,8 @@
 //! Which bytes of a deleted session may go: all but those that a living session forked from it reads.
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Seq, SessionId};
-use crate::base::state::SessionState;
-use crate::model::parts::Origin;
-use crate::session::record::Session;
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState};
+use crate::model::Origin;
+use crate::session::Session;
 use crate::store::page::PAGE_MAX;
 use crate::store::session::{Consistency, Purge, SessionQuery, SessionStore};
 

@@ -1,9 +1,7 @@
 //! What is asked of a log, and a page of it.
 
-use crate::base::error::Result;
-use crate::base::id::Seq;
-use crate::event::header::Event;
-use crate::event::kind::EventType;
+use crate::base::{Result, Seq};
+use crate::event::{Event, EventType};
 use crate::store::page::{Damaged, PAGE_MAX};
 
 /// Which events to read.

@@ -1,17 +1,10 @@
 //! How a child's outcome gets into its parent's log: once, whoever tells it, and however often.
 
-use crate::base::clock::Effects;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{CommitId, Seq};
-use crate::base::json::RawJson;
+use crate::base::{CommitId, Effects, Error, ErrorKind, RawJson, Result, SessionId, uuid_of};
 use crate::commit::{Commit, Committed};
-use crate::event::body::Body;
-use crate::event::header::NewEvent;
-use crate::event::payload::child::ChildIdle;
-use crate::event::payload::message::Message;
-use crate::model::actor::Actor;
-use crate::model::parts::{Origin, Reported};
-use crate::session::record::Session;
+use crate::event::{Body, ChildIdle, Message, NewEvent};
+use crate::model::{Actor, Origin, Reported};
+use crate::session::Session;
 use crate::store::retry::settle;
 use crate::store::session::SessionStore;
 
@@ -39,9 +32,8 @@ pub async fn report_to_parent<S: SessionStore + ?Sized>(
         .unwrap_or(Reported { at: child.begun.max(child.handled), state: child.status.state });
     let mut said = ChildIdle::new(child.id, child.status);
     said.result = result;
-    let plain =
-        Commit::new(CommitId::of_report(child.id, told.at, told.state.as_str()), parent, effects.now(), at)
-            .event(NewEvent::of(&Body::SessionChildIdle(said.clone())));
+    let plain = Commit::new(id_of_report(child.id, told), parent, effects.now(), at)
+        .event(NewEvent::of(&Body::SessionChildIdle(said.clone())));
     let telling = match input {
         true => plain.clone().event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
         false => plain.clone(),
@@ -84,13 +76,7 @@ fn in_words(child: &Session, said: &ChildIdle) -> Message {
     Message::new(text).with_metadata("child", child)
 }
 
-impl CommitId {
-    /// The id of the commit by which a parent is told how far `child` has come: FNV-1a, 128 bits, as a UUID of version 8.
-    fn of_report(child: crate::base::id::SessionId, at: Seq, state: &str) -> Self {
-        let text = format!("report {child} {at} {state}");
-        let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        });
-        Self::from_uuid(uuid::Builder::from_custom_bytes(hash.to_be_bytes()).into_uuid())
-    }
+/// The id of the commit by which a parent is told how far `child` has come.
+fn id_of_report(child: SessionId, told: Reported) -> CommitId {
+    CommitId::from_uuid(uuid_of(child.as_uuid(), &["report", &told.at.to_string(), told.state.as_str()]))
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result, WriteOutcome};
-use crate::base::isolated::isolated;
+use crate::base::{Error, ErrorKind, Result, WriteOutcome, isolated};
 use crate::commit::{Commit, Committed, Expect};
 use crate::store::history::{PAGE, PAGE_BYTES};
 use crate::store::read::ReadEvents;

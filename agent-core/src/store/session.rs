@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Epoch, Seq, SessionId, WorkspaceId};
-use crate::base::state::{Reason, SessionState};
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    Epoch, Error, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
+};
 use crate::commit::{Commit, Committed};
-use crate::model::actor::Actor;
-use crate::session::record::Session;
-use crate::session::summary::SessionSummary;
+use crate::model::Actor;
+use crate::session::{Session, SessionSummary};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page};
 use crate::store::read::{EventPage, ReadEvents};
 
@@ -372,11 +370,8 @@ impl SessionQuery {
         }
         let total = self.with_total.then_some(total);
         self.sort(&mut found);
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|last| Cursor::after_recent(print, self.place(last), last.id));
-        Ok(Page::new(found).with_next(next).with_total(total))
+        let cursor = |last: &SessionSummary| Cursor::after_recent(print, self.place(last), last.id);
+        Ok(Page::first(found, limit, cursor).with_total(total))
     }
 }
 

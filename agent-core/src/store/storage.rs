@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::error::Result;
-use crate::base::id::TenantId;
+use crate::base::{Result, TenantId};
 use crate::store::binding::BindingStore;
 use crate::store::page::Page;
 use crate::store::session::SessionStore;

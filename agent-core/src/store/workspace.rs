@@ -6,11 +6,9 @@ use std::future::Future;
 
 use async_trait::async_trait;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Revision, WorkspaceId};
-use crate::base::timestamp::Timestamp;
+use crate::base::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 use crate::commit::Expect;
-use crate::model::workspace::{Workspace, WorkspaceStatus};
+use crate::model::{Workspace, WorkspaceStatus};
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page};
 
 /// Keeps workspaces and their configuration.
@@ -135,10 +133,7 @@ impl ContentHash {
 
     /// The hash of a text: FNV-1a in 64 bits, and the length.
     pub fn of(text: &str) -> Self {
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Self(hash, text.len() as u64)
+        Self(Fingerprint::of(text).finish(), text.len() as u64)
     }
 
     /// For backends: refuses a configuration that is too large.
@@ -257,11 +252,7 @@ impl WorkspaceQuery {
         if let Some(after) = after {
             found.retain(|workspace| (workspace.last_accessed, workspace.id) < after);
         }
-        let limit = self.limit.min(PAGE_MAX);
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|last| Cursor::after_recent(print, last.last_accessed, last.id));
-        Ok(Page::new(found).with_next(next).with_total(total))
+        let cursor = |last: &Workspace| Cursor::after_recent(print, last.last_accessed, last.id);
+        Ok(Page::first(found, self.limit, cursor).with_total(total))
     }
 }

@@ -1,16 +1,12 @@
 //! Events of the caller's: whether each may come now, and what it changes.
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::state::{Reason, SessionState, Target, TriggerKind};
-use crate::base::timestamp::Timestamp;
+use crate::base::{Error, ErrorKind, Reason, Result, SessionState, Target, Timestamp, TriggerKind};
 use crate::commit::plan::planner::Planner;
-use crate::event::body::{Body, check};
-use crate::event::header::{FIELDS, NewEvent};
-use crate::event::kind::EventType;
-use crate::event::payload::message::Compaction;
-use crate::event::payload::tool::{Decision, ToolConfirmation};
-use crate::model::parts::{ActionId, ActionKind, Request, Status};
-use crate::model::transition::Transition;
+use crate::event::{
+    Body, Compaction, Decision, EventType, FIELDS, NewEvent, ToolConfirmation, ToolResult, ToolUse,
+    check_body,
+};
+use crate::model::{ActionId, ActionKind, CallId, Request, SpanId, Status, Transition};
 
 impl Planner<'_> {
     /// Adds an event of the caller's, after checking that it may come now.
@@ -36,42 +32,7 @@ impl Planner<'_> {
                 self.check_answer(&action, &[ActionKind::ToolResult])?;
                 self.resolve(event)
             }
-            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
-                if self.session.open_calls.iter().any(|open| open.call == call.call) {
-                    return Err(Error::invalid(format!(
-                        "tool call {} is open already; give each call its own id",
-                        call.call
-                    )));
-                }
-                self.push(event.clone())
-            }
-            Body::AgentToolResult(result) => {
-                if !self.session.open_calls.iter().any(|open| open.call == result.call) {
-                    return Err(Error::invalid(format!(
-                        "tool call {} is not open; each call has exactly one result, after it",
-                        result.call
-                    )));
-                }
-                self.push(event.clone())
-            }
-            Body::SpanStarted(span) if self.session.open_spans.iter().any(|open| open.span == span.span) => {
-                Err(Error::invalid(format!("span {} is open already", span.span)))
-            }
-            Body::SpanCompleted(span)
-                if !self.session.open_spans.iter().any(|open| open.span == span.span) =>
-            {
-                Err(Error::invalid(format!("span {} is not open", span.span)))
-            }
-            Body::SessionWakeScheduled(_) => {
-                let to = self.enter(TriggerKind::EnqueueWake)?;
-                self.push(event.clone())?;
-                let reason = if to == self.session.status.state {
-                    self.session.status.reason
-                } else {
-                    Reason::QueuedWake
-                };
-                self.record(self.change(TriggerKind::EnqueueWake, to, reason))
-            }
+            Body::SessionWakeScheduled(_) => self.schedule_wake(event),
             Body::SessionDocumentWritten(written) => {
                 let actor = self.actor_of(event);
                 self.session.check_document(written, actor.role())?;
@@ -84,8 +45,35 @@ impl Planner<'_> {
             }
             Body::SessionHistoryCleared(_) => self.clear(event),
             Body::SessionCompacted(compaction) => self.compact(event, compaction),
-            _ => self.push(event.clone()),
+            _ => {
+                self.check_pairing(&body)?;
+                self.push(event.clone())
+            }
         }
+    }
+
+    /// Each call has an id of its own and one result after it, each span one end.
+    fn check_pairing(&self, body: &Body) -> Result<()> {
+        let is_open = |id: &CallId| self.session.open_calls.iter().any(|open| open.call == *id);
+        let is_begun = |id: &SpanId| self.session.open_spans.iter().any(|open| open.span == *id);
+        let wrong = match body {
+            Body::AgentToolUse(ToolUse { call, .. }) | Body::AgentCustomToolUse(ToolUse { call, .. })
+                if is_open(call) =>
+            {
+                format!("tool call {call} is open already; give each call its own id")
+            }
+            Body::AgentToolResult(ToolResult { call, .. }) if !is_open(call) => {
+                format!("tool call {call} is not open; each call has exactly one result, after it")
+            }
+            Body::SpanStarted(begun) if is_begun(&begun.span) => {
+                format!("span {} is open already", begun.span)
+            }
+            Body::SpanCompleted(ended) if !is_begun(&ended.span) => {
+                format!("span {} is not open", ended.span)
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(wrong))
     }
 
     pub(super) fn check_payload(event: &NewEvent) -> Result<Body> {
@@ -95,7 +83,7 @@ impl Planner<'_> {
         let kind = &event.kind;
         let body = Body::parse(kind, &event.data)
             .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
-        check(&body)?;
+        check_body(&body)?;
         Ok(body)
     }
 
@@ -215,6 +203,14 @@ impl Planner<'_> {
         let mut change = self.change(TriggerKind::ResolveAction, to, Reason::ActionResolved);
         change.action = Some(None);
         self.record(change)
+    }
+
+    fn schedule_wake(&mut self, event: &NewEvent) -> Result<()> {
+        let to = self.enter(TriggerKind::EnqueueWake)?;
+        self.push(event.clone())?;
+        let status = self.session.status;
+        let reason = if to == status.state { status.reason } else { Reason::QueuedWake };
+        self.record(self.change(TriggerKind::EnqueueWake, to, reason))
     }
 
     /// A wake that is not there is cancelled already. A session that waited for nothing else is idle.

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Epoch, Seq, SessionId};
-use crate::base::state::SessionState;
+use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionState};
 use crate::commit::plan::planner::{Plan, check_limits};
 use crate::commit::{Commit, LeaseRequest};
-use crate::event::header::Event;
-use crate::model::lineage::Lineage;
-use crate::model::parts::{Counts, Origin};
-use crate::session::record::Session;
+use crate::event::Event;
+use crate::model::{Counts, Lineage, Origin};
+use crate::session::Session;
 
 /// Stores the events of a commit as they were stored elsewhere.
 pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) -> Result<Plan> {

@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use crate::commit::plan::planner::{Plan, Planner, nothing_to_do};
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::{Epoch, Seq};
-use crate::base::state::SessionState;
+use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionState};
 use crate::commit::{Commit, Committed, Expect, Step, Trigger};
-use crate::session::record::{RECENT_COMMITS, Session};
+use crate::session::{RECENT_COMMITS, Session};
 
 /// Decides what `commit` does to the session `now`.
 ///

@@ -2,22 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::Seq;
-use crate::base::json::RawJson;
-use crate::base::state::{Reason, SessionState, Target, TriggerKind, target};
+use crate::base::{
+    Error, ErrorKind, RawJson, Reason, Result, Seq, SessionState, Target, TriggerKind, target,
+};
 use crate::commit::{Commit, Committed, LeaseRequest, Step, Trigger};
-use crate::event::body::Body;
-use crate::event::header::{Event, NewEvent};
-use crate::event::payload::message::Note;
-use crate::event::payload::span::SpanCompleted;
-use crate::event::payload::tool::{ToolOutcome, ToolResult};
-use crate::model::actor::Actor;
-use crate::model::document::DOCUMENTS_MAX;
-use crate::model::parts::{Failure, Lease, Request, Status};
-use crate::model::transition::Transition;
-use crate::session::created::NewSession;
-use crate::session::record::{OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
+use crate::event::{Body, Event, NewEvent, Note, SpanCompleted, ToolOutcome, ToolResult};
+use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, Request, Status, Transition};
+use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
 
 /// What a backend has to do with a commit.
 #[derive(Clone, Debug)]

@@ -1,19 +1,14 @@
 //! Triggers: what no event expresses.
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::id::Epoch;
-use crate::base::json::RawJson;
-use crate::base::state::{Reason, SessionState, Target, TriggerKind};
-use crate::base::timestamp::Timestamp;
+use crate::base::{
+    Epoch, Error, ErrorKind, RawJson, Reason, Result, SessionState, Target, Timestamp, TriggerKind,
+};
 use crate::commit::plan::planner::{Planner, busy};
 use crate::commit::{LeaseRequest, RunEnd, Trigger};
-use crate::event::body::Body;
-use crate::event::header::NewEvent;
-use crate::event::payload::message::Note;
-use crate::event::payload::tool::{ToolOutcome, ToolResult};
-use crate::model::actor::Actor;
-use crate::model::parts::{ActionId, ActionKind, Failure, OpenCall, PendingAction, Request, Status};
-use crate::model::transition::Transition;
+use crate::event::{Body, NewEvent, Note, ToolOutcome, ToolResult};
+use crate::model::{
+    ActionId, ActionKind, Actor, Failure, OpenCall, PendingAction, Request, Status, Transition,
+};
 
 impl Planner<'_> {
     pub(super) fn trigger(&mut self, trigger: &Trigger) -> Result<()> {

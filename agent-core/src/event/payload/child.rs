@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::SessionId;
-use crate::model::parts::Status;
+use crate::base::SessionId;
+use crate::model::Status;
 
 /// A child session was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Seq, WorkspaceId};
-use crate::base::json::is_default;
-use crate::model::attributes::Attributes;
-use crate::model::document::DocumentHead;
-use crate::model::lineage::Lineage;
-use crate::model::parts::{Counts, Origin};
+use crate::base::{Seq, WorkspaceId, is_default};
+use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin};
 
 /// The payload of a session's first event: everything that its record starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,11 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::Result;
-use crate::base::id::{Revision, Seq};
-use crate::base::json::is_default;
-use crate::base::text::check_text;
-use crate::model::document::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
+use crate::base::{Result, Revision, Seq, check_text, is_default};
+use crate::model::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
 
 /// The payload of `session.document_written`: a version of a document, whole.
 #[must_use]

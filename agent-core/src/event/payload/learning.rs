@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{Seq, SessionId};
 use crate::base::text::{check_text, words};
-use crate::model::document::DOCUMENT_NAME_MAX_BYTES;
+use crate::base::{Error, Result, Seq, SessionId};
+use crate::model::DOCUMENT_NAME_MAX_BYTES;
 
 /// The most bytes of a learning's text.
 pub const LEARNING_MAX_BYTES: usize = 16 << 10;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::Seq;
-use crate::base::json::{RawFields, RawJson};
+use crate::base::{RawFields, RawJson, Seq};
 
 /// Text, and whatever JSON the host wants kept beside it.
 #[must_use]

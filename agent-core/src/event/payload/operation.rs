@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::Result;
-use crate::base::id::{DeviceId, Seq, SessionId, WorkspaceId};
 use crate::base::text::{check_text, words};
+use crate::base::{DeviceId, Result, Seq, SessionId, WorkspaceId};
 
 words! {
     /// What was to be done.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::payload::tool::ToolOutcome;
-use crate::model::parts::SpanId;
+use crate::model::SpanId;
 
 /// A piece of work begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

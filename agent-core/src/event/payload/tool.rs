@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::json::RawJson;
+use crate::base::RawJson;
 use crate::base::text::words;
-use crate::model::parts::{ActionId, CallId};
+use crate::model::{ActionId, CallId};
 
 /// The agent calls a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
