@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use futures::TryStreamExt;
 use tracing::instrument;
 
 use crate::walk::{Step, Walk};
 use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
-use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, ReadEvents, SessionQuery, Shelf, WorkspaceQuery};
+use agent_core::store::{
+    BindingQuery, Damaged, PAGE_MAX, ReadEvents, SessionQuery, Shelf, WorkspaceQuery, pages,
+};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
 
 /// The result of a verification: counts of what was read, and the findings.
@@ -108,7 +111,7 @@ pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Sen
     let mut verifier =
         Verifier { storage, workspaces: HashMap::new(), so_far: Verification::default(), progress };
     let own = storage.sessions.check().await;
-    if let Some(own) = verifier.readable_list("the store's own structures", own)? {
+    if let Some(own) = verifier.readable_list("the store's own structures", own.map(Some))? {
         verifier.so_far.damaged(&own);
     }
     verifier.all_workspaces().await?;
@@ -134,10 +137,11 @@ struct Verifier<'a, P> {
 
 impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_workspaces(&mut self) -> Result<()> {
-        let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.storage.workspaces.list(query.clone()).await;
-            let Some(page) = self.readable_list("the list of workspaces", page)? else { return Ok(()) };
+        let storage = self.storage;
+        let mut pages = pages(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX), |query| {
+            storage.workspaces.list(query)
+        });
+        while let Some(page) = self.readable_list("the list of workspaces", pages.try_next().await)? {
             self.so_far.damaged(&page.damaged);
             for item in &page.items {
                 let loaded = self.storage.workspaces.load(item.id).await.map(drop);
@@ -147,16 +151,14 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                 self.so_far.workspaces += 1;
                 (self.progress)(&self.so_far);
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
 
     async fn all_bindings(&mut self) -> Result<()> {
-        let mut next = Some(BindingQuery::new().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.storage.bindings.list(query.clone()).await;
-            let Some(page) = self.readable_list("bindings", page)? else { return Ok(()) };
+        let storage = self.storage;
+        let mut pages = pages(BindingQuery::new().limit(PAGE_MAX), |query| storage.bindings.list(query));
+        while let Some(page) = self.readable_list("bindings", pages.try_next().await)? {
             self.so_far.damaged(&page.damaged);
             for binding in &page.items {
                 let device = format!("device {}", binding.device);
@@ -164,23 +166,21 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                 self.so_far.bindings += 1;
                 (self.progress)(&self.so_far);
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
 
     async fn all_sessions(&mut self) -> Result<()> {
-        let mut next = Some(SessionQuery::new().with_hidden().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.storage.sessions.list(query.clone()).await;
-            let Some(page) = self.readable_list("the list of sessions", page)? else { return Ok(()) };
+        let storage = self.storage;
+        let mut pages =
+            pages(SessionQuery::new().with_hidden().limit(PAGE_MAX), |query| storage.sessions.list(query));
+        while let Some(page) = self.readable_list("the list of sessions", pages.try_next().await)? {
             self.so_far.damaged(&page.damaged);
             for item in &page.items {
                 self.session(item).await?;
                 self.so_far.sessions += 1;
                 (self.progress)(&self.so_far);
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
@@ -322,13 +322,13 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
 
     /// Notes that a list cannot be read, so that nobody can tell what stands in the rest of it; what else there is can still
     /// be looked at.
-    fn readable_list<T>(&mut self, what: &str, found: Result<T>) -> Result<Option<T>> {
+    fn readable_list<T>(&mut self, what: &str, found: Result<Option<T>>) -> Result<Option<T>> {
         match found {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 self.so_far.found(FindingKind::Damaged, what, error);
                 Ok(None)
             }
-            found => found.map(Some),
+            found => found,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use crate::commit::Expect;
-use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page};
+use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// A device, and the workspace that it is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -173,6 +173,12 @@ impl BindingQuery {
             .collect();
         found.sort();
         Ok(Page::first(found, self.limit, |last| Cursor::after(self.fingerprint(), last.device.as_str())))
+    }
+}
+
+impl PageQuery for BindingQuery {
+    fn starting_at(self, cursor: Cursor) -> Self {
+        self.cursor(Some(cursor))
     }
 }
 

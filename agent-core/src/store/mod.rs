@@ -25,7 +25,7 @@ pub use binding::{Binding, BindingQuery, decide_bind};
 pub use hidden::{Shelf, WorkspaceArea};
 pub use history::{next_events, own_events};
 pub use open_state::Operating;
-pub use page::{Cursor, Damaged, PAGE_MAX, Page};
+pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};
 pub use purge::{Needed, NeededBy, needed_by_forks};
 pub use read::{EventPage, ReadEvents};
 pub use report::{note_report, report_to_parent};

@@ -1,7 +1,10 @@
 //! Pages of a list, the cursor that leads to the next, and what was found damaged on the way.
 
 use std::fmt;
+use std::future::Future;
 use std::str::FromStr;
+
+use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::base::{Error, ParseError, Result, Timestamp, WorkspaceId, quoted};
 
@@ -61,6 +64,49 @@ impl<T> Default for Page<T> {
     fn default() -> Self {
         Self::new(Vec::new())
     }
+}
+
+/// A request for a list, of which [`pages`] asks for one page after another.
+pub trait PageQuery: Clone + Send + Sync {
+    /// The same request, from `cursor` on.
+    #[must_use]
+    fn starting_at(self, cursor: Cursor) -> Self;
+}
+
+/// The pages of a list, from where `first` starts; each is asked for when it is wanted. Ends with the first error.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::{MemoryStore, Storage};
+/// use agent_core::store::{SessionQuery, pages};
+/// use futures::TryStreamExt;
+///
+/// let storage = Storage::from(MemoryStore::new());
+/// let mut pages = pages(SessionQuery::new().limit(200), |query| storage.sessions.list(query));
+/// let mut count = 0;
+/// while let Some(page) = pages.try_next().await? {
+///     count += page.items.len();
+/// }
+/// assert_eq!(count, 0);
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+///
+/// A stream that is dropped while it waits for a page has asked for that page, and for none after it.
+pub fn pages<'a, Q, T, F>(first: Q, list: impl Fn(Q) -> F + Send + 'a) -> BoxStream<'a, Result<Page<T>>>
+where
+    Q: PageQuery + 'a,
+    T: Send + 'a,
+    F: Future<Output = Result<Page<T>>> + Send + 'a,
+{
+    let pages = stream::try_unfold((Some(first), list), |(query, list)| async move {
+        let Some(query) = query else { return Ok(None) };
+        let page = list(query.clone()).await?;
+        let next = page.next.clone().map(|cursor| query.starting_at(cursor));
+        Ok(Some((page, (next, list))))
+    });
+    pages.boxed()
 }
 
 /// Something stored that cannot be read. Its bytes are kept.

@@ -14,7 +14,7 @@ use crate::base::{
 use crate::commit::{Commit, Committed};
 use crate::model::Actor;
 use crate::session::{Session, SessionSummary};
-use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page};
+use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 
 /// Keeps sessions: their logs, and the records that the logs fold into.
@@ -372,6 +372,12 @@ impl SessionQuery {
         self.sort(&mut found);
         let cursor = |last: &SessionSummary| Cursor::after_recent(print, self.place(last), last.id);
         Ok(Page::first(found, limit, cursor).with_total(total))
+    }
+}
+
+impl PageQuery for SessionQuery {
+    fn starting_at(self, cursor: Cursor) -> Self {
+        self.cursor(Some(cursor))
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::base::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 use crate::commit::Expect;
 use crate::model::{Workspace, WorkspaceStatus};
-use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page};
+use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// Keeps workspaces and their configuration.
 ///
@@ -254,5 +254,11 @@ impl WorkspaceQuery {
         }
         let cursor = |last: &Workspace| Cursor::after_recent(print, last.last_accessed, last.id);
         Ok(Page::first(found, self.limit, cursor).with_total(total))
+    }
+}
+
+impl PageQuery for WorkspaceQuery {
+    fn starting_at(self, cursor: Cursor) -> Self {
+        self.cursor(Some(cursor))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures::TryStreamExt;
 use tracing::{instrument, warn};
 
 use crate::retention::Kept;
@@ -13,7 +14,7 @@ use agent_core::commit::{Commit, Trigger};
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{NeededBy, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks};
+use agent_core::store::{NeededBy, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks, pages};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt, WorkspaceId, WorkspaceStoreExt};
 
 /// The field of a workspace's record by which a deletion that gc began is told from one that was asked for.
@@ -139,9 +140,8 @@ impl WorkspaceManager {
     async fn purge_sessions(&self, id: WorkspaceId, done: &mut Deletion) -> Result<()> {
         let sessions = &*self.storage.sessions;
         let deleted = SessionQuery::new().workspace(id).states([SessionState::Deleted]).limit(PAGE_MAX);
-        let mut next = Some(deleted);
-        while let Some(query) = next {
-            let page = sessions.list(query.clone()).await?;
+        let mut pages = pages(deleted, |query| sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
             for item in &page.items {
                 let session = sessions.load(item.id).await?;
                 match sessions.purge(Purge::new(session.id, session.head)).await {
@@ -167,7 +167,6 @@ impl WorkspaceManager {
                     done.kept.extend(need.by.map(|by| Kept::new(item.id, by.into())));
                 }
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }

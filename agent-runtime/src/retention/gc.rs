@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use tracing::debug;
 
 use crate::retention::delete::{COLLECTED, living};
@@ -19,7 +20,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, WorkspaceQuery};
+use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, WorkspaceQuery, pages};
 use agent_core::{
     Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStoreExt,
 };
@@ -103,9 +104,10 @@ impl Collector<'_> {
         let cutoff = before(self.0.effects.now(), policy.older_than);
         let lost = self.lost().await?;
         let mut old = Vec::new();
-        let mut next = Some(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.0.storage.workspaces.list(query.clone()).await?;
+        let mut pages = pages(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX), |query| {
+            self.0.storage.workspaces.list(query)
+        });
+        while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for workspace in page.items {
                 let id = workspace.id;
@@ -121,7 +123,6 @@ impl Collector<'_> {
                     }
                 }
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         let leased = |session: &&Arc<Session>| session.lease.is_some();
         let leased: Vec<_> = old.iter().flat_map(|c| &c.sessions).filter(leased).cloned().collect();
@@ -153,9 +154,9 @@ impl Collector<'_> {
             return Ok(Judged::Kept(Protection::Default));
         }
         let mut sessions = Vec::new();
-        let mut next = Some(living(workspace.id).limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.0.storage.sessions.list(query.clone()).await?;
+        let mut pages =
+            pages(living(workspace.id).limit(PAGE_MAX), |query| self.0.storage.sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
             if let Some(damage) = page.damaged.first() {
                 return Ok(Judged::Kept(Protection::Damaged(damage.to_string())));
             }
@@ -181,7 +182,6 @@ impl Collector<'_> {
                 }
                 sessions.push(session);
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(Judged::Old(Candidate { workspace, sessions }))
     }
@@ -266,9 +266,10 @@ impl Collector<'_> {
     async fn collect_orphans(&self, dry_run: bool, report: &mut GcReport) -> Result<()> {
         let mut known = HashMap::new();
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
-        let mut next = Some(SessionQuery::new().states(alive).limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.0.storage.sessions.list(query.clone()).await?;
+        let mut sessions = pages(SessionQuery::new().states(alive).limit(PAGE_MAX), |query| {
+            self.0.storage.sessions.list(query)
+        });
+        while let Some(page) = sessions.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 if !self.is_deleted(item.workspace, &mut known).await? {
@@ -291,11 +292,10 @@ impl Collector<'_> {
                 }
                 report.orphans.push(item.id);
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
-        let mut next = Some(BindingQuery::new().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let page = self.0.storage.bindings.list(query.clone()).await?;
+        let mut bindings =
+            pages(BindingQuery::new().limit(PAGE_MAX), |query| self.0.storage.bindings.list(query));
+        while let Some(page) = bindings.try_next().await? {
             for binding in &page.items {
                 let id = binding.workspace;
                 if !report.unbound.contains(&id) && self.is_deleted(id, &mut known).await? {
@@ -305,7 +305,6 @@ impl Collector<'_> {
                     report.unbound.push(id);
                 }
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
+
 use crate::retention::gc::is_race;
 use crate::retention::{Kept, Protection, before, newer, planned};
 use crate::workspaces::WorkspaceManager;
@@ -11,7 +13,7 @@ use agent_core::commit::{Commit, Expect, Trigger};
 use agent_core::model::Attributes;
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Damaged, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks};
+use agent_core::store::{Damaged, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks, pages};
 use agent_core::{ErrorKind, Result, SessionId, SessionStoreExt, Timestamp, WorkspaceId};
 
 /// What a sweep does with sessions of which age. Without a rule it does nothing.
@@ -181,9 +183,8 @@ impl Sweeper<'_> {
                 Act::Terminated,
             ),
         };
-        let mut next = Some(policy.query(states));
-        while let Some(query) = next {
-            let page = self.0.storage.sessions.list(query.clone()).await?;
+        let mut pages = pages(policy.query(states), |query| self.0.storage.sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 let cutoff = before(now, item.attributes.inactive_after().unwrap_or(after));
@@ -203,7 +204,6 @@ impl Sweeper<'_> {
                 }
                 self.act(policy, &session, trigger.clone(), act, report).await?;
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
@@ -215,9 +215,8 @@ impl Sweeper<'_> {
         cutoff: Timestamp,
         report: &mut SweepReport,
     ) -> Result<()> {
-        let mut next = Some(policy.query(&[state]));
-        while let Some(query) = next {
-            let page = self.0.storage.sessions.list(query.clone()).await?;
+        let mut pages = pages(policy.query(&[state]), |query| self.0.storage.sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| item.last_active_at < cutoff) {
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
@@ -226,7 +225,6 @@ impl Sweeper<'_> {
                     self.act(policy, &session, delete, Act::Deleted, report).await?;
                 }
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
@@ -238,9 +236,8 @@ impl Sweeper<'_> {
         report: &mut SweepReport,
     ) -> Result<()> {
         let sessions = &*self.0.storage.sessions;
-        let mut next = Some(policy.query(&[SessionState::Deleted]));
-        while let Some(query) = next {
-            let page = sessions.list(query.clone()).await?;
+        let mut pages = pages(policy.query(&[SessionState::Deleted]), |query| sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| item.last_active_at < cutoff) {
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
@@ -263,7 +260,6 @@ impl Sweeper<'_> {
                 }
                 report.swept.push(Swept { session: item.id, act: Act::Purged });
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
