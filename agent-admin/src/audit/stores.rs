@@ -8,15 +8,14 @@ use crate::audit::notes::Notes;
 use agent_core::commit::{Commit, Committed, Expect, Step, Trigger};
 use agent_core::event::{Event, Operation, OperationNoted};
 use agent_core::model::{Workspace, WorkspaceStatus};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
-    ReadEvents, Rebuilt, SessionQuery, Shelf, WorkspaceQuery,
+    Binding, BindingQuery, ContentHash, Page, Purge, Purged, SessionStoreWrapper, Shelf, WorkspaceQuery,
 };
 use agent_core::{
-    BindingStore, DeviceId, Epoch, Result, Revision, Seq, SessionId, SessionStore, Storage, Timestamp,
-    WorkspaceId, WorkspaceStore,
+    BindingStore, DeviceId, Result, Revision, SessionId, SessionStore, Storage, Timestamp, WorkspaceId,
+    WorkspaceStore,
 };
 
 /// A store, and where what is done to it is noted.
@@ -118,7 +117,11 @@ impl BindingStore for Audited<dyn BindingStore> {
 }
 
 #[async_trait]
-impl SessionStore for Audited<dyn SessionStore> {
+impl SessionStoreWrapper for Audited<dyn SessionStore> {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.store
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         Shelf::refuse_audit(commit.session)?;
         let deletes = |step: &Step| match step {
@@ -134,56 +137,16 @@ impl SessionStore for Audited<dyn SessionStore> {
         self.notes.around(noted, self.store.commit(commit), |_| true).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        self.store.load(id).await
-    }
-
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        self.store.read(id, read).await
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        self.store.list(query).await
-    }
-
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         Shelf::refuse_audit(purge.session)?;
         let noted = OperationNoted::new(Operation::PurgeSession).session(purge.session);
         self.notes.around(noted, self.store.purge(purge), |purged| purged.events > 0).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.store.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.store.pulse(id, epoch).await
-    }
-
-    async fn rebuild(&self) -> Result<Rebuilt> {
-        self.store.rebuild().await
-    }
-
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         Shelf::refuse_audit(id)?;
         let noted = OperationNoted::new(Operation::DeleteSession).session(id);
         self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.store.check().await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        self.store.changed(id, seen).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
     }
 }
 

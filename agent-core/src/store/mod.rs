@@ -19,6 +19,7 @@ pub(crate) mod retry;
 pub(crate) mod session;
 pub(crate) mod storage;
 pub(crate) mod workspace;
+pub(crate) mod wrapper;
 
 pub use address::{Registry, StoreAddress, decoded, parts};
 pub use binding::{Binding, BindingQuery, decide_bind};
@@ -33,3 +34,4 @@ pub use session::{
     Capabilities, Consistency, Durability, Pulse, Purge, Purged, Rebuilt, Scope, SessionQuery,
 };
 pub use workspace::{ContentHash, WorkspaceQuery};
+pub use wrapper::SessionStoreWrapper;

@@ -43,7 +43,8 @@ use crate::store::read::{EventPage, ReadEvents};
 ///
 /// # Wrappers
 ///
-/// A wrapper forwards every method, the provided ones too.
+/// A store around another implements [`SessionStoreWrapper`](crate::store::wrapper::SessionStoreWrapper), which passes on what it
+/// does not do itself.
 #[async_trait]
 pub trait SessionStore: Debug + Send + Sync + 'static {
     /// Applies a commit: all of it or nothing. The only write of events.

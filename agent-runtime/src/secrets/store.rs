@@ -10,12 +10,8 @@ use agent_core::commit::{Commit, Committed, RunEnd, Step, Trigger};
 use agent_core::event::{Body, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Attributes, Failure, PendingAction};
-use agent_core::session::{Session, SessionSummary};
-use agent_core::state::Reason;
-use agent_core::store::{
-    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, Rebuilt, SessionQuery,
-};
-use agent_core::{Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Storage, Timestamp};
+use agent_core::store::SessionStoreWrapper;
+use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
 
 /// A store, and what is hidden from it.
 #[derive(Debug)]
@@ -133,7 +129,11 @@ impl Hiding {
 }
 
 #[async_trait]
-impl SessionStore for Hiding {
+impl SessionStoreWrapper for Hiding {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.store
+    }
+
     async fn commit(&self, mut commit: Commit) -> Result<Committed> {
         if self.secrets.given().is_empty() {
             return self.store.commit(commit).await;
@@ -142,53 +142,5 @@ impl SessionStore for Hiding {
         let steps = Arc::unwrap_or_clone(commit.steps).into_iter().map(|step| self.step(step));
         commit.steps = Arc::new(steps.collect::<Result<_>>()?);
         self.store.commit(commit).await
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        self.store.load(id).await
-    }
-
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        self.store.read(id, read).await
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        self.store.list(query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.store.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.store.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.store.pulse(id, epoch).await
-    }
-
-    async fn rebuild(&self) -> Result<Rebuilt> {
-        self.store.rebuild().await
-    }
-
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
-        self.store.delete_damaged(id, at, reason).await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.store.check().await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        self.store.changed(id, seen).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
     }
 }
