@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use agent_core::text::quoted;
 use agent_core::{Error, Result};
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -82,9 +83,10 @@ impl<'de> Deserialize<'de> for SecretName {
     }
 }
 
-/// The value of a secret. It has no text form: `Debug` shows that it is one, and nothing of it; it cannot be serialized.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Box<str>);
+/// The value of a secret. It has no text form: `Debug` shows that it is one, and nothing of it; it cannot be serialized. Its
+/// memory is overwritten when it is dropped.
+#[derive(Clone)]
+pub struct Secret(SecretString);
 
 impl Secret {
     /// The fewest bytes of a value.
@@ -113,7 +115,7 @@ impl Secret {
 
     /// The value. Give it to whom it is for, and to nothing that writes it down.
     pub fn expose(&self) -> &str {
-        &self.0
+        self.0.expose_secret()
     }
 }
 
