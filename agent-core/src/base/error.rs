@@ -29,7 +29,6 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// assert!(error.is_retryable());
 /// assert_eq!(error.write_outcome(), WriteOutcome::Unknown);
 /// ```
-#[must_use]
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -144,12 +143,14 @@ impl Error {
     }
 
     /// Adds the error that caused this one.
+    #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(Arc::from(source.into()));
         self
     }
 
     /// States whether the failed write may have happened.
+    #[must_use]
     pub fn with_outcome(mut self, outcome: WriteOutcome) -> Self {
         self.0.outcome = outcome;
         self
@@ -157,6 +158,7 @@ impl Error {
 
     /// For backends: states that the operation was tried, or waited for others, for as long as it may. Whoever tries again
     /// what failed, as [`settle`](crate::store::ext::SessionStoreExt::settle) does, leaves it at that.
+    #[must_use]
     pub fn timed_out(mut self) -> Self {
         self.0.timed_out = true;
         self
@@ -164,6 +166,7 @@ impl Error {
 
     /// Names the object that the error is about (`session 019c…`) at the start of the text, unless its last word, the
     /// id, stands in the text already.
+    #[must_use]
     pub fn about(mut self, object: impl fmt::Display) -> Self {
         let object = object.to_string();
         let id = object.rsplit(' ').next().unwrap_or(&object);

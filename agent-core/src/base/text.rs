@@ -17,7 +17,6 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// let parsed = "no id".parse::<SessionId>().map_err(Error::from);
 /// assert_eq!(*parsed.unwrap_err().kind(), ErrorKind::InvalidInput);
 /// ```
-#[must_use]
 #[derive(Debug)]
 pub struct ParseError {
     message: String,
@@ -31,6 +30,7 @@ impl ParseError {
     }
 
     /// Adds the error that caused this one.
+    #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());
         self

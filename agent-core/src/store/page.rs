@@ -12,7 +12,6 @@ use crate::base::{Error, ParseError, Result, Timestamp, WorkspaceId, quoted};
 pub const PAGE_MAX: usize = 1000;
 
 /// One page of a list.
-#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page<T> {
@@ -42,18 +41,21 @@ impl<T> Page<T> {
     }
 
     /// Sets where the next page starts.
+    #[must_use]
     pub fn with_next(mut self, next: Option<Cursor>) -> Self {
         self.next = next;
         self
     }
 
     /// Sets what could not be read.
+    #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
     /// Sets how many items there are on all pages.
+    #[must_use]
     pub fn with_total(mut self, total: Option<u64>) -> Self {
         self.total = total;
         self

@@ -93,7 +93,6 @@ impl ReadEvents {
 }
 
 /// One page of events, in ascending order.
-#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPage {
@@ -145,12 +144,14 @@ impl EventPage {
     }
 
     /// Names what could not be read.
+    #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
     /// Sets what to read for the next page.
+    #[must_use]
     pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
         self.next = next;
         self
