@@ -1,5 +1,7 @@
 //! Bindings: one object for each device that was ever bound, under the hash of its id.
 
+use std::sync::Arc;
+
 use agent_core::commit::Expect;
 use agent_core::json::to_text;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
@@ -7,10 +9,11 @@ use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
+use crate::keys::Keys;
 use crate::line::{Line, Tag, push};
 use crate::listing::{each, is_damage};
+use crate::object::Bucket;
 use crate::replaced::{Content, Decision};
-use crate::tenant::Tenant;
 
 /// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,7 +37,18 @@ impl Content for Stored {
     }
 }
 
-impl Tenant {
+/// One tenant's bindings.
+#[derive(Debug)]
+pub(crate) struct Bindings {
+    bucket: Arc<Bucket>,
+    keys: Keys,
+}
+
+impl Bindings {
+    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys) -> Self {
+        Self { bucket, keys }
+    }
+
     pub(crate) async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let key = self.keys.binding(device);
         let stored = self.bucket.load::<Stored>(&key, self.bucket.deadline()).await?;
@@ -86,7 +100,7 @@ impl Tenant {
         count.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
     }
 
-    pub(crate) async fn list_bindings(&self, query: &BindingQuery) -> Result<Page<Binding>> {
+    pub(crate) async fn list(&self, query: &BindingQuery) -> Result<Page<Binding>> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
         let read = |key: String| async move {
             match self.bucket.load::<Stored>(&key, self.bucket.deadline()).await {

@@ -34,9 +34,12 @@
 //! A commit is one request, at any length of the session. Reading the last 50 events takes at most four, or two with a
 //! head that is known. Lists read each session's newest commit; `FORMAT.md` names all costs.
 
+mod beats;
 mod bindings;
+mod commits;
 mod config;
 mod error;
+mod family;
 mod heads;
 mod keys;
 mod line;
@@ -49,8 +52,8 @@ mod probe;
 mod purging;
 mod reading;
 mod replaced;
-mod sessions;
 mod slot;
+mod slots;
 mod store;
 mod tenant;
 mod workspaces;

@@ -9,112 +9,109 @@ use tokio::time::Instant;
 
 use crate::error::corrupt;
 use crate::object::{Condition, Put};
-use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Head, Kind, Slot};
-use crate::tenant::Tenant;
+use crate::slots::{Slots, absent, record, slot_of};
 
 /// As much of an object as surely holds its header.
 const HEADER_PART: u64 = 1 << 10;
 /// How many slots are emptied at once.
 const AT_ONCE: usize = 16;
 
-impl Tenant {
-    /// Removes the bytes of a deleted session, except its events up to `keep`.
-    pub(crate) async fn purge(&self, purge: &Purge) -> Result<Purged> {
-        let (id, until) = (purge.session, self.bucket.deadline());
-        loop {
-            let head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-            let now = record(&head)?;
-            purge.check(now)?;
-            let base = now.lineage.base();
-            let had = head.head.kept.unwrap_or(now.head);
-            let keep = purge.keep.max(base).min(had);
-            if head.head.kept == Some(keep) && head.head.removed {
-                return Ok(Purged::new(0));
-            }
-            // First nothing shows them any more, then they go, then it is said that they are gone: what is cut short
-            // is done by the next purge.
-            let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, ..head.head.clone() };
-            if head.head.kept != Some(keep) && !self.replace(&head, &hidden, until).await? {
-                continue;
-            }
-            self.empty_slots(id, head.head.slot, keep).await?;
-            let done = Head { removed: true, ..hidden };
-            let until = self.bucket.deadline();
-            let head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-            if head.head.kept == Some(keep) {
-                self.replace(&head, &done, until).await?;
-            }
-            return Ok(Purged::new(had.get() - keep.get()));
+/// Removes the bytes of a deleted session, except its events up to `keep`.
+pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
+    let (id, until) = (purge.session, slots.bucket.deadline());
+    loop {
+        let head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        let now = record(&head)?;
+        purge.check(now)?;
+        let base = now.lineage.base();
+        let had = head.head.kept.unwrap_or(now.head);
+        let keep = purge.keep.max(base).min(had);
+        if head.head.kept == Some(keep) && head.head.removed {
+            return Ok(Purged::new(0));
         }
+        // First nothing shows them any more, then they go, then it is said that they are gone: what is cut short
+        // is done by the next purge.
+        let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, ..head.head.clone() };
+        if head.head.kept != Some(keep) && !replace(slots, &head, &hidden, until).await? {
+            continue;
+        }
+        empty_slots(slots, id, head.head.slot, keep).await?;
+        let done = Head { removed: true, ..hidden };
+        let until = slots.bucket.deadline();
+        let head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        if head.head.kept == Some(keep) {
+            replace(slots, &head, &done, until).await?;
+        }
+        return Ok(Purged::new(had.get() - keep.get()));
     }
+}
 
-    /// Replaces the newest slot of a deleted session; whether it was still this one.
-    async fn replace(&self, now: &Arc<Entry>, head: &Head, until: Instant) -> Result<bool> {
-        let id = now.head.session;
-        let key = self.keys.slot(id, now.head.slot);
-        let found = self.bucket.get(&key, until).await?.ok_or_else(|| absent(id))?;
-        let there = Entry::parse(&found.bytes, id, now.head.slot)?;
-        if there.head != now.head {
-            return Ok(false);
-        }
-        let body = there.encode_cut(head);
-        let put = self.bucket.put(&key, &body, &Condition::Is(found.tag), until).await?;
-        let done = match put {
-            Put::Stored(_) => true,
-            // Who else purges writes the same for the same; there is nothing to tell apart.
-            Put::Refused { now, .. } => now.is_some_and(|now| now.bytes == body),
-        };
-        if done {
-            self.heads.note(id, &Arc::new(Entry::parse(&body, id, now.head.slot)?));
-        }
-        Ok(done)
+/// Replaces the newest slot of a deleted session; whether it was still this one.
+async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -> Result<bool> {
+    let id = now.head.session;
+    let key = slots.keys.slot(id, now.head.slot);
+    let found = slots.bucket.get(&key, until).await?.ok_or_else(|| absent(id))?;
+    let there = Entry::parse(&found.bytes, id, now.head.slot)?;
+    if there.head != now.head {
+        return Ok(false);
     }
-
-    /// Empties all slots with events after `keep`, but the newest.
-    async fn empty_slots(&self, id: SessionId, newest: Slot, keep: Seq) -> Result<()> {
-        let folder = self.keys.slots(id);
-        let mut token = None::<String>;
-        loop {
-            // A long session takes long; each step has its own time.
-            let until = self.bucket.deadline();
-            let page = self.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
-            let slots = page.keys.iter().map(|key| slot_of(key)).collect::<Result<Vec<_>>>()?;
-            // The newest come first: beyond the commit that holds `keep` all is kept.
-            let enough = slots.iter().any(|slot| slot.0 <= keep.get());
-            let straddling = slots.iter().copied().find(|slot| slot.0 <= keep.get());
-            let gone = slots.iter().copied().filter(|slot| *slot != newest && slot.0 > keep.get());
-            let all = gone.chain(straddling.filter(|slot| *slot != newest)).collect::<Vec<_>>();
-            futures::stream::iter(all.into_iter().map(Ok))
-                .try_for_each_concurrent(AT_ONCE, |slot| self.empty(id, slot, keep))
-                .await?;
-            token = page.next;
-            if token.is_none() || enough {
-                return Ok(());
-            }
-        }
+    let body = there.encode_cut(head);
+    let put = slots.bucket.put(&key, &body, &Condition::Is(found.tag), until).await?;
+    let done = match put {
+        Put::Stored(_) => true,
+        // Who else purges writes the same for the same; there is nothing to tell apart.
+        Put::Refused { now, .. } => now.is_some_and(|now| now.bytes == body),
+    };
+    if done {
+        slots.heads.note(id, &Arc::new(Entry::parse(&body, id, now.head.slot)?));
     }
+    Ok(done)
+}
 
-    /// Empties a slot, or cuts it where it holds events up to `keep`.
-    async fn empty(&self, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
-        let (key, until) = (self.keys.slot(id, slot), self.bucket.deadline());
-        let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
-        #[cfg(feature = "planted")]
-        if self.bucket.planted == Some(crate::planted::Planted::CollectedSlotReused) && slot.0 > keep.get() {
-            return self.bucket.delete(&key, until).await;
-        }
-        let part = self.bucket.get_range(&key, 0..HEADER_PART, until).await?.ok_or_else(gone)?;
-        let head = Entry::parse_head(&part.bytes, id, slot)?;
-        if head.kind == Kind::Stub || head.kept.unwrap_or(head.last) <= keep {
+/// Empties all slots with events after `keep`, but the newest.
+async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> Result<()> {
+    let folder = slots.keys.slots(id);
+    let mut token = None::<String>;
+    loop {
+        // A long session takes long; each step has its own time.
+        let until = slots.bucket.deadline();
+        let page = slots.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
+        let found = page.keys.iter().map(|key| slot_of(key)).collect::<Result<Vec<_>>>()?;
+        // The newest come first: beyond the commit that holds `keep` all is kept.
+        let enough = found.iter().any(|slot| slot.0 <= keep.get());
+        let straddling = found.iter().copied().find(|slot| slot.0 <= keep.get());
+        let gone = found.iter().copied().filter(|slot| *slot != newest && slot.0 > keep.get());
+        let all = gone.chain(straddling.filter(|slot| *slot != newest)).collect::<Vec<_>>();
+        futures::stream::iter(all.into_iter().map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |slot| empty(slots, id, slot, keep))
+            .await?;
+        token = page.next;
+        if token.is_none() || enough {
             return Ok(());
         }
-        let body = if head.first > keep {
-            Entry::encode_bare(&Head { kind: Kind::Stub, kept: None, ..head }, None)
-        } else {
-            let found = self.bucket.get(&key, until).await?.ok_or_else(gone)?;
-            Entry::parse(&found.bytes, id, slot)?.encode_cut(&Head { kept: Some(keep), ..head })
-        };
-        // Without a condition: nothing but a purge writes to a slot that is taken, and it takes away only.
-        self.bucket.put(&key, &body, &Condition::Any, until).await.map(drop)
     }
+}
+
+/// Empties a slot, or cuts it where it holds events up to `keep`.
+async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
+    let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
+    let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
+    #[cfg(feature = "planted")]
+    if slots.bucket.planted == Some(crate::planted::Planted::CollectedSlotReused) && slot.0 > keep.get() {
+        return slots.bucket.delete(&key, until).await;
+    }
+    let part = slots.bucket.get_range(&key, 0..HEADER_PART, until).await?.ok_or_else(gone)?;
+    let head = Entry::parse_head(&part.bytes, id, slot)?;
+    if head.kind == Kind::Stub || head.kept.unwrap_or(head.last) <= keep {
+        return Ok(());
+    }
+    let body = if head.first > keep {
+        Entry::encode_bare(&Head { kind: Kind::Stub, kept: None, ..head }, None)
+    } else {
+        let found = slots.bucket.get(&key, until).await?.ok_or_else(gone)?;
+        Entry::parse(&found.bytes, id, slot)?.encode_cut(&Head { kept: Some(keep), ..head })
+    };
+    // Without a condition: nothing but a purge writes to a slot that is taken, and it takes away only.
+    slots.bucket.put(&key, &body, &Condition::Any, until).await.map(drop)
 }

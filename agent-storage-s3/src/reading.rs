@@ -5,14 +5,13 @@ use std::sync::Arc;
 use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::store::{Damaged, EventPage, PAGE_MAX, ReadEvents};
-use agent_core::{ErrorKind, Result, Seq, SessionId};
+use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
 use tokio::time::Instant;
 
 use crate::error::corrupt;
 use crate::line::Line;
-use crate::sessions::{absent, record, slot_of};
 use crate::slot::{Entry, Found, Reference, Slot, event};
-use crate::tenant::Tenant;
+use crate::slots::{Slots, absent, record, slot_of};
 
 /// How many events are looked through at once where most may not be wanted.
 const STRIDE: u64 = 512;
@@ -48,34 +47,42 @@ fn before(seq: Seq) -> Seq {
     Seq::new(seq.get().saturating_sub(1))
 }
 
-impl Tenant {
-    /// A page of the session's own events.
-    pub(crate) async fn read(&self, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
-        let until = self.bucket.deadline();
-        let mut head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-        loop {
-            let page = self.page(&head, read, until).await;
-            let damaged = match &page {
-                Ok(page) => !page.damaged.is_empty(),
-                Err(error) => *error.kind() == ErrorKind::Corrupt,
-            };
-            if !damaged {
-                return page;
-            }
-            // What is gone may have been purged meanwhile.
-            let now = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-            if now.head.kept == head.head.kept {
-                return page;
-            }
-            head = now;
+/// A page of the session's own events.
+pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+    let until = slots.bucket.deadline();
+    let mut head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+    loop {
+        let page = Reader { slots, id, head: &head, until }.page(read).await;
+        let damaged = match &page {
+            Ok(page) => !page.damaged.is_empty(),
+            Err(error) => *error.kind() == ErrorKind::Corrupt,
+        };
+        if !damaged {
+            return page;
         }
+        // What is gone may have been purged meanwhile.
+        let now = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        if now.head.kept == head.head.kept {
+            return page;
+        }
+        head = now;
     }
+}
 
-    async fn page(&self, head: &Arc<Entry>, read: &ReadEvents, until: Instant) -> Result<EventPage> {
+/// Reads a session's events, as far as one of its commits knows.
+struct Reader<'a> {
+    slots: &'a Slots,
+    id: SessionId,
+    head: &'a Arc<Entry>,
+    until: Instant,
+}
+
+impl Reader<'_> {
+    async fn page(&self, read: &ReadEvents) -> Result<EventPage> {
         if read.limit == 0 {
             return Ok(EventPage::default());
         }
-        let (first, last) = extent(head, record(head)?);
+        let (first, last) = extent(self.head, record(self.head)?);
         let low = read.after.next().max(first);
         let high = read.before.map_or(last, |seq| before(seq).min(last));
         let limit = read.limit.min(PAGE_MAX);
@@ -83,9 +90,9 @@ impl Tenant {
         let done = if low > high {
             Ok(())
         } else if read.newest {
-            self.descend(head, low, high, &mut filling, until).await
+            self.descend(low, high, &mut filling).await
         } else {
-            self.ascend(head, low, high, &mut filling, until).await
+            self.ascend(low, high, &mut filling).await
         };
         let Filling { events, full, .. } = filling;
         let error = match done {
@@ -96,25 +103,18 @@ impl Tenant {
         let page = EventPage::collect(read, events.into_iter().map(Ok))?;
         Ok(match error {
             Some(error) if !full => {
-                page.with_damaged(vec![Damaged::new(format!("session {}", id_of(head)), error.to_string())])
+                page.with_damaged(vec![Damaged::new(format!("session {}", self.id), error.to_string())])
             }
             _ => page,
         })
     }
 
-    async fn descend(
-        &self,
-        head: &Arc<Entry>,
-        low: Seq,
-        high: Seq,
-        filling: &mut Filling<'_>,
-        until: Instant,
-    ) -> Result<()> {
-        let mut entry = self.carrier(head, high, until).await?;
+    async fn descend(&self, low: Seq, high: Seq, filling: &mut Filling<'_>) -> Result<()> {
+        let mut entry = self.carrier(high).await?;
         let mut seq = high;
         loop {
             while seq >= entry.head.window.max(low) {
-                filling.take(self.event(&entry, seq, until).await?);
+                filling.take(self.event(&entry, seq).await?);
                 seq = before(seq);
                 if filling.full {
                     return Ok(());
@@ -123,63 +123,51 @@ impl Tenant {
             if seq < low {
                 return Ok(());
             }
-            entry = self.window_before(&entry, until).await?;
+            entry = self.window_before(&entry).await?;
         }
     }
 
-    async fn ascend(
-        &self,
-        head: &Arc<Entry>,
-        low: Seq,
-        high: Seq,
-        filling: &mut Filling<'_>,
-        until: Instant,
-    ) -> Result<()> {
+    async fn ascend(&self, low: Seq, high: Seq, filling: &mut Filling<'_>) -> Result<()> {
         let mut low = low;
         let stride = if filling.read.kinds.is_empty() { filling.limit as u64 } else { STRIDE };
         while low <= high && !filling.full {
             let end = Seq::new(low.get().saturating_add(stride)).min(high);
-            let entries = match self.windows(head, low, end, until).await {
+            let entries = match self.windows(low, end).await {
                 Ok(entries) => entries,
                 // One damaged object hides the way to those before it. Each commit's own is still to be found.
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    vec![self.seek(id_of(head), low, until).await?]
+                    vec![self.seek(low).await?]
                 }
                 Err(error) => return Err(error),
             };
             let from = low;
             for entry in entries.iter().rev() {
                 while low <= end.min(entry.last()) && !filling.full {
-                    filling.take(self.event(entry, low, until).await?);
+                    filling.take(self.event(entry, low).await?);
                     low = low.next();
                 }
             }
             if low == from {
-                return Err(corrupt(&format!("event {low} of session {}", id_of(head)), "is missing"));
+                return Err(self.missing(low));
             }
         }
         Ok(())
     }
 
     /// The objects that carry the events from `low` to `end`, the last first.
-    async fn windows(
-        &self,
-        head: &Arc<Entry>,
-        low: Seq,
-        end: Seq,
-        until: Instant,
-    ) -> Result<Vec<Arc<Entry>>> {
-        let mut entry = self.carrier(head, end, until).await?;
+    async fn windows(&self, low: Seq, end: Seq) -> Result<Vec<Arc<Entry>>> {
+        let mut entry = self.carrier(end).await?;
         let mut entries = vec![entry.clone()];
         while entry.head.window > low {
-            entry = self.window_before(&entry, until).await?;
+            entry = self.window_before(&entry).await?;
             entries.push(entry.clone());
         }
         Ok(entries)
     }
 
     /// An object that carries the event `seq`, which is there.
-    async fn carrier(&self, head: &Arc<Entry>, seq: Seq, until: Instant) -> Result<Arc<Entry>> {
+    async fn carrier(&self, seq: Seq) -> Result<Arc<Entry>> {
+        let head = self.head;
         if seq >= head.head.window && seq <= head.last() && head.is_whole() && !head.window.is_empty() {
             return Ok(head.clone());
         }
@@ -189,22 +177,23 @@ impl Tenant {
             && head.head.window.get() - seq.get() <= STRIDE / 4
             && head.head.kept.is_none()
         {
-            let entry = self.window_before(head, until).await?;
+            let entry = self.window_before(head).await?;
             if seq >= entry.head.window {
                 return Ok(entry);
             }
         }
-        self.seek(id_of(head), seq, until).await
+        self.seek(seq).await
     }
 
     /// The commit that the event `seq` came with, by its number.
-    async fn seek(&self, id: SessionId, seq: Seq, until: Instant) -> Result<Arc<Entry>> {
-        let missing = || corrupt(&format!("event {seq} of session {id}"), "is missing");
+    async fn seek(&self, seq: Seq) -> Result<Arc<Entry>> {
+        let Slots { bucket, keys, .. } = self.slots;
+        let missing = || self.missing(seq);
         // The slot's own key is to be found, too.
-        let after = self.keys.slot(id, Slot(seq.get().saturating_add(1)));
-        let found = self.bucket.list(&self.keys.slots(id), Some(&after), None, 1, false, until).await?;
+        let after = keys.slot(self.id, Slot(seq.get().saturating_add(1)));
+        let found = bucket.list(&keys.slots(self.id), Some(&after), None, 1, false, self.until).await?;
         let slot = found.keys.first().ok_or_else(missing).and_then(|key| slot_of(key))?;
-        let entry = self.slot(id, slot, until).await?.ok_or_else(missing)?;
+        let entry = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
         if entry.record.is_none() || seq < entry.head.window || seq > entry.last() {
             return Err(missing());
         }
@@ -212,44 +201,46 @@ impl Tenant {
     }
 
     /// The object that closed the window before this one's.
-    async fn window_before(&self, entry: &Entry, until: Instant) -> Result<Arc<Entry>> {
-        let id = entry.head.session;
+    async fn window_before(&self, entry: &Entry) -> Result<Arc<Entry>> {
         let last = before(entry.head.window);
-        let missing = || corrupt(&format!("event {last} of session {id}"), "is missing");
+        let missing = || self.missing(last);
         let slot = entry.head.previous.ok_or_else(missing)?;
-        let found = self.slot(id, slot, until).await?.ok_or_else(missing)?;
+        let found = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
         if found.record.is_none() || found.last() != last {
             return Err(missing());
         }
         Ok(found)
     }
 
+    fn missing(&self, seq: Seq) -> Error {
+        corrupt(&format!("event {seq} of session {}", self.id), "is missing")
+    }
+
     /// An event of an object's window, from wherever it lies.
-    async fn event(&self, entry: &Entry, seq: Seq, until: Instant) -> Result<Event> {
+    async fn event(&self, entry: &Entry, seq: Seq) -> Result<Event> {
         match entry.event(seq) {
             Ok(Found::Event(event)) => Ok(event),
-            Ok(Found::Elsewhere(place)) => self.fetch(entry.head.session, &place, until).await,
+            Ok(Found::Elsewhere(place)) => self.fetch(&place).await,
             // The commit that the event came with has it, too.
-            Err(error) if seq < entry.head.first => {
-                match self.seek(entry.head.session, seq, until).await?.event(seq)? {
-                    Found::Event(event) => Ok(event),
-                    Found::Elsewhere(_) => Err(error),
-                }
-            }
+            Err(error) if seq < entry.head.first => match self.seek(seq).await?.event(seq)? {
+                Found::Event(event) => Ok(event),
+                Found::Elsewhere(_) => Err(error),
+            },
             Err(error) => Err(error),
         }
     }
 
     /// An event that lies in another slot.
-    async fn fetch(&self, id: SessionId, place: &Reference, until: Instant) -> Result<Event> {
+    async fn fetch(&self, place: &Reference) -> Result<Event> {
         let damaged = || {
-            let object = format!("event {} of session {id}", place.seq);
+            let object = format!("event {} of session {}", place.seq, self.id);
             corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
         };
         // No server is asked for a range without bytes.
         let end = place.offset.checked_add(place.bytes).filter(|end| *end > place.offset);
         let range = place.offset..end.ok_or_else(damaged)?;
-        let part = self.bucket.get_range(&self.keys.slot(id, place.slot), range, until).await?;
+        let key = self.slots.keys.slot(self.id, place.slot);
+        let part = self.slots.bucket.get_range(&key, range, self.until).await?;
         let line = Line { raw: part.ok_or_else(damaged)?.bytes, offset: place.offset };
         // Another session's line may be of the same number, length and place.
         if line.crc() != place.crc {
@@ -257,8 +248,4 @@ impl Tenant {
         }
         event(&line, place.seq).ok_or_else(damaged)
     }
-}
-
-fn id_of(head: &Entry) -> SessionId {
-    head.head.session
 }

@@ -19,11 +19,10 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::S3Config;
-use crate::heads::Heads;
 use crate::keys::Keys;
 use crate::object::{Bucket, Requests};
 use crate::tenant::Tenant;
-use crate::{listing, probe};
+use crate::{beats, commits, listing, probe, purging, reading};
 
 /// How often a session is looked at by those who wait for a change that another store makes. Each look is a request.
 const LOOK: Duration = Duration::from_millis(250);
@@ -61,8 +60,7 @@ impl S3Store {
     }
 
     fn on(bucket: Arc<Bucket>, prefix: Arc<str>, tenant: &TenantId, open: OpenState) -> Self {
-        let keys = Keys::new(&prefix, tenant);
-        let tenant = Arc::new(Tenant { bucket: bucket.clone(), keys, heads: Heads::default() });
+        let tenant = Arc::new(Tenant::new(&bucket, &Keys::new(&prefix, tenant)));
         Self { bucket, prefix, tenant, open }
     }
 
@@ -138,7 +136,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.commit", store = "s3", session = %commit.session, events = Empty, bytes, outcome = Empty);
         let noted = span.clone();
         let work = async {
-            let done = self.tenant.commit(commit).await?;
+            let done = commits::commit(&self.tenant.slots, commit).await?;
             noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
             Ok(done)
         };
@@ -148,14 +146,15 @@ impl SessionStore for S3Store {
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
-        self.observed(span, async { self.tenant.existing(id, until).await.map(|(_, record)| record) }).await
+        self.observed(span, async { self.tenant.slots.existing(id, until).await.map(|(_, record)| record) })
+            .await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "s3", session = %id, events = Empty, bytes = Empty, outcome = Empty);
         let noted = span.clone();
         let work = async {
-            let page = self.tenant.read(id, &read).await?;
+            let page = reading::read(&self.tenant.slots, id, &read).await?;
             noted.record("events", page.events.len());
             noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
             Ok(page)
@@ -165,26 +164,26 @@ impl SessionStore for S3Store {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.list(&query)).await
+        self.observed(span, listing::list(&self.tenant.slots, &query)).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "s3", session = %purge.session, outcome = Empty);
         let work = async {
             let purge = purge.sparing_forks(self).await?;
-            self.tenant.purge(&purge).await
+            purging::purge(&self.tenant.slots, &purge).await
         };
         self.observed(span, work).await
     }
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.beat", store = "s3", session = %id, outcome = Empty);
-        self.observed(span, self.tenant.beat(id, epoch)).await
+        self.observed(span, beats::beat(&self.tenant.slots, id, epoch)).await
     }
 
     async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
         let span = info_span!("store.pulse", store = "s3", session = %id, outcome = Empty);
-        self.observed(span, self.tenant.pulse(id, epoch)).await
+        self.observed(span, beats::pulse(&self.tenant.slots, id, epoch)).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -195,14 +194,14 @@ impl SessionStore for S3Store {
         let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
         let work = async {
             // What this store writes or sees is told at once; what others write is looked for.
-            let mut told = self.tenant.heads.watch();
+            let mut told = self.tenant.slots.heads.watch();
             let mut pause = LOOK;
             loop {
-                let head = self.tenant.existing(id, self.bucket.deadline()).await?.1.head;
+                let head = self.tenant.slots.existing(id, self.bucket.deadline()).await?.1.head;
                 if head > seen {
                     return Ok(head);
                 }
-                let known = || self.tenant.heads.get(id).is_some_and(|head| head.head.last > seen);
+                let known = || self.tenant.slots.heads.get(id).is_some_and(|head| head.head.last > seen);
                 let _ = tokio::time::timeout(pause, told.wait_for(|_| known())).await;
                 self.open.check()?;
                 pause = (pause * 3 / 2).min(LOOK_MAX);
@@ -220,33 +219,33 @@ impl SessionStore for S3Store {
 impl WorkspaceStore for S3Store {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.load_workspace(id)).await
+        self.observed(span, self.tenant.workspaces.load(id)).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
         let span =
             info_span!("store.put_workspace", store = "s3", workspace = %workspace.id, outcome = Empty);
-        self.observed(span, self.tenant.put_workspace(workspace, expect)).await
+        self.observed(span, self.tenant.workspaces.put(workspace, expect)).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let span = info_span!("store.touch", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.touch_workspace(id, at)).await
+        self.observed(span, self.tenant.workspaces.touch(id, at)).await
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.list_workspaces(&query)).await
+        self.observed(span, self.tenant.workspaces.list(&query)).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let span = info_span!("store.delete_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.delete_workspace(id)).await
+        self.observed(span, self.tenant.workspaces.delete(id)).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.load_config(id)).await
+        self.observed(span, self.tenant.workspaces.load_config(id)).await
     }
 
     async fn save_config(
@@ -256,7 +255,7 @@ impl WorkspaceStore for S3Store {
         expect: Expect<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.save_config(id, text, expect)).await
+        self.observed(span, self.tenant.workspaces.save_config(id, text, expect)).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -268,7 +267,7 @@ impl WorkspaceStore for S3Store {
 impl BindingStore for S3Store {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let span = info_span!("store.resolve", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.resolve(device)).await
+        self.observed(span, self.tenant.bindings.resolve(device)).await
     }
 
     async fn bind(
@@ -278,22 +277,22 @@ impl BindingStore for S3Store {
         expect: Expect<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let span = info_span!("store.bind", store = "s3", workspace = %to, outcome = Empty);
-        self.observed(span, self.tenant.bind(device, to, expect)).await
+        self.observed(span, self.tenant.bindings.bind(device, to, expect)).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         let span = info_span!("store.unbind", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.unbind(device)).await
+        self.observed(span, self.tenant.bindings.unbind(device)).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.unbind_workspace(id)).await
+        self.observed(span, self.tenant.bindings.unbind_workspace(id)).await
     }
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.list_bindings(&query)).await
+        self.observed(span, self.tenant.bindings.list(&query)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -2,14 +2,26 @@
 
 use std::sync::Arc;
 
-use crate::heads::Heads;
+use crate::bindings::Bindings;
 use crate::keys::Keys;
 use crate::object::Bucket;
+use crate::slots::Slots;
+use crate::workspaces::Workspaces;
 
 /// One tenant's part of a bucket.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    pub(crate) bucket: Arc<Bucket>,
-    pub(crate) keys: Keys,
-    pub(crate) heads: Heads,
+    pub(crate) slots: Slots,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) bindings: Bindings,
+}
+
+impl Tenant {
+    pub(crate) fn new(bucket: &Arc<Bucket>, keys: &Keys) -> Self {
+        Self {
+            slots: Slots::new(bucket.clone(), keys.clone()),
+            workspaces: Workspaces::new(bucket.clone(), keys.clone()),
+            bindings: Bindings::new(bucket.clone(), keys.clone()),
+        }
+    }
 }

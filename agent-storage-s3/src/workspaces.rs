@@ -1,16 +1,18 @@
 //! Workspaces: record and configuration in one object, so that they exist together or not at all.
 
+use std::sync::Arc;
+
 use agent_core::commit::Expect;
 use agent_core::json::to_text;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 
-use crate::keys::last;
+use crate::keys::{Keys, last};
 use crate::line::{Line, Tag, push};
 use crate::listing::{each, is_damage};
+use crate::object::Bucket;
 use crate::replaced::{Content, Decision};
-use crate::tenant::Tenant;
 
 /// A workspace as it is stored; `None`: it was deleted.
 #[derive(Clone, Debug)]
@@ -62,17 +64,28 @@ fn live(id: WorkspaceId, stored: Option<&Stored>) -> Result<&(Workspace, Option<
     }
 }
 
-impl Tenant {
-    async fn workspace(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+/// One tenant's workspaces.
+#[derive(Debug)]
+pub(crate) struct Workspaces {
+    bucket: Arc<Bucket>,
+    keys: Keys,
+}
+
+impl Workspaces {
+    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys) -> Self {
+        Self { bucket, keys }
+    }
+
+    async fn existing(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
         let stored = self.bucket.load::<Stored>(&self.keys.workspace(id), self.bucket.deadline()).await?;
         live(id, stored.as_ref()).cloned()
     }
 
-    pub(crate) async fn load_workspace(&self, id: WorkspaceId) -> Result<Workspace> {
-        self.workspace(id).await.map(|(record, _)| record)
+    pub(crate) async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
+        self.existing(id).await.map(|(record, _)| record)
     }
 
-    pub(crate) async fn put_workspace(&self, new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    pub(crate) async fn put(&self, new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
         new.check()?;
         let id = new.id;
         let decide = |stored: Option<&Stored>| {
@@ -89,7 +102,7 @@ impl Tenant {
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
-    pub(crate) async fn touch_workspace(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
+    pub(crate) async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let decide = |stored: Option<&Stored>| {
             let (record, config) = live(id, stored)?;
             if record.last_accessed >= at {
@@ -102,7 +115,7 @@ impl Tenant {
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
-    pub(crate) async fn delete_workspace(&self, id: WorkspaceId) -> Result<()> {
+    pub(crate) async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let decide = |stored: Option<&Stored>| match live(id, stored) {
             Ok(_) => Ok(Decision::Write(Stored(None), ())),
             Err(error) if *error.kind() == ErrorKind::Deleted => Ok(Decision::Leave(())),
@@ -112,7 +125,7 @@ impl Tenant {
     }
 
     pub(crate) async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        self.workspace(id).await.map(|(_, config)| config)
+        self.existing(id).await.map(|(_, config)| config)
     }
 
     pub(crate) async fn save_config(
@@ -132,7 +145,7 @@ impl Tenant {
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
-    pub(crate) async fn list_workspaces(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
+    pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
         let keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
         let read = |key: String| async move {
             let Ok(id) = last(&key).parse::<WorkspaceId>() else { return Ok(None) };

@@ -1,0 +1,68 @@
+//! Who was made from whom, noted below the parent, so that none is made from a session that is gone.
+
+use agent_core::{Error, Result, Seq, SessionId, WriteOutcome};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::keys::last;
+use crate::object::Condition;
+use crate::slot::{Entry, Head, Kind, Slot};
+use crate::slots::{Slots, is_deleted};
+
+/// Before a session is made from another: says so below the parent, then looks whether the parent lives. Who
+/// deletes the parent and asks for its children finds the note, and takes the slot of a child that is yet to come.
+pub(crate) async fn announce(
+    slots: &Slots,
+    parent: SessionId,
+    id: SessionId,
+    until: Instant,
+) -> Result<bool> {
+    let note = slots.keys.child(parent, id);
+    // Nothing but the note may have happened, whatever fails here.
+    let not_applied = |error: Error| error.with_outcome(WriteOutcome::NotApplied);
+    slots.bucket.put(&note, &Bytes::new(), &Condition::Any, until).await.map_err(not_applied)?;
+    let (parent, _) = slots.existing(parent, until).await?;
+    Ok(!is_deleted(&parent))
+}
+
+/// The sessions that were made from one, or may yet be. Where that one is deleted, none may from now on.
+pub(crate) async fn children(slots: &Slots, parent: SessionId, until: Instant) -> Result<Vec<SessionId>> {
+    let deleted = match slots.newest(parent, until).await? {
+        Some(head) => is_deleted(&head),
+        None => false,
+    };
+    let mut children = Vec::new();
+    for key in slots.bucket.list_all(&slots.keys.children(parent), false, until).await? {
+        let Ok(child) = last(&key).parse::<SessionId>() else { continue };
+        if deleted {
+            void(slots, child, until).await?;
+        }
+        children.push(child);
+    }
+    Ok(children)
+}
+
+/// Takes the first slot of a session that may be about to come to be, if it is free.
+pub(crate) async fn void(slots: &Slots, id: SessionId, until: Instant) -> Result<()> {
+    let first = Seq::ZERO;
+    let head = Head {
+        format: 1,
+        kind: Kind::Void,
+        session: id,
+        slot: Slot::FIRST,
+        commit: slots.bucket.effects.new_commit_id(),
+        after: None,
+        first,
+        last: first,
+        window: first,
+        previous: None,
+        kept: None,
+        removed: false,
+    };
+    let key = slots.keys.slot(id, Slot::FIRST);
+    // Most are there, and a look is cheaper than an attempt.
+    if slots.bucket.get_range(&key, 0..1, until).await?.is_some() {
+        return Ok(());
+    }
+    slots.bucket.put(&key, &Entry::encode_bare(&head, None), &Condition::Absent, until).await.map(drop)
+}

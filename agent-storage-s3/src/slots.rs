@@ -1,0 +1,130 @@
+//! A session's commits, each in its slot, and where the newest is found.
+
+use std::sync::Arc;
+
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::{Error, ErrorKind, Result, SessionId};
+use tokio::time::Instant;
+
+use crate::error::corrupt;
+use crate::heads::Heads;
+use crate::keys::{Keys, last};
+use crate::object::Bucket;
+use crate::slot::{Entry, Kind, Slot};
+
+pub(crate) fn absent(id: SessionId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+}
+
+/// One tenant's slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) keys: Keys,
+    pub(crate) heads: Heads,
+}
+
+impl Slots {
+    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys) -> Self {
+        Self { bucket, keys, heads: Heads::default() }
+    }
+
+    /// The object in a slot, if it is taken.
+    pub(crate) async fn get(&self, id: SessionId, slot: Slot, until: Instant) -> Result<Option<Arc<Entry>>> {
+        let found = self.bucket.get(&self.keys.slot(id, slot), until).await?;
+        found.map(|object| Entry::parse(&object.bytes, id, slot).map(Arc::new)).transpose()
+    }
+
+    /// The newest slot, by a list.
+    pub(crate) async fn newest_slot(&self, id: SessionId, until: Instant) -> Result<Option<Slot>> {
+        let found = self.bucket.list(&self.keys.slots(id), None, None, 1, false, until).await?;
+        found.keys.first().map(|key| slot_of(key)).transpose()
+    }
+
+    /// The newest commit. `None` where there is none.
+    pub(crate) async fn newest(&self, id: SessionId, until: Instant) -> Result<Option<Arc<Entry>>> {
+        match self.heads.get(id) {
+            Some(known) => self.newest_after(id, &known, until).await,
+            None => self.newest_cold(id, until).await,
+        }
+    }
+
+    pub(crate) async fn newest_cold(&self, id: SessionId, until: Instant) -> Result<Option<Arc<Entry>>> {
+        let mut emptied = None;
+        loop {
+            let Some(slot) = self.newest_slot(id, until).await? else { return Ok(None) };
+            let head = self.get(id, slot, until).await?;
+            // A slot that was listed is never free again.
+            let head =
+                head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that is not there"))?;
+            // One that is empty was the newest when it was listed, and is not any more.
+            if head.head.kind != Kind::Stub {
+                return Ok(self.noted(id, head));
+            }
+            if emptied.replace(slot) == Some(slot) {
+                return Ok(Some(head));
+            }
+        }
+    }
+
+    /// The newest commit where `known` was that once: the next slot tells, and mostly with one request.
+    async fn newest_after(
+        &self,
+        id: SessionId,
+        known: &Arc<Entry>,
+        until: Instant,
+    ) -> Result<Option<Arc<Entry>>> {
+        #[cfg(feature = "planted")]
+        if self.bucket.planted == Some(crate::planted::Planted::StaleHead) {
+            return Ok(Some(known.clone()));
+        }
+        if is_deleted(known) {
+            // Nothing comes after it, but a purge replaces it.
+            let head = self.get(id, known.head.slot, until).await?;
+            return Ok(head.and_then(|head| self.noted(id, head)));
+        }
+        let Some(next) = self.get(id, known.next(), until).await? else { return Ok(Some(known.clone())) };
+        // There may be more.
+        match self.newest_slot(id, until).await? {
+            Some(slot) if slot != next.head.slot => match self.get(id, slot, until).await? {
+                Some(head) if head.head.kind != Kind::Stub => Ok(self.noted(id, head)),
+                _ => self.newest_cold(id, until).await,
+            },
+            _ => Ok(self.noted(id, next)),
+        }
+    }
+
+    /// Notes a head; `None` for a slot that was taken so that no session comes to be.
+    fn noted(&self, id: SessionId, head: Arc<Entry>) -> Option<Arc<Entry>> {
+        if head.head.kind == Kind::Void {
+            return None;
+        }
+        self.heads.note(id, &head);
+        Some(head)
+    }
+
+    /// The newest commit of a session that must be there, and its record.
+    pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<(Arc<Entry>, Arc<Session>)> {
+        let head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        let record = Arc::new(record(&head)?.clone());
+        Ok((head, record))
+    }
+}
+
+/// The record after a commit.
+pub(crate) fn record(head: &Entry) -> Result<&Session> {
+    head.record.as_ref().ok_or_else(|| {
+        let object = format!("slot {} of session {}", head.head.slot.0, head.head.session);
+        corrupt(&object, "is the newest, and emptied")
+    })
+}
+
+pub(crate) fn is_deleted(head: &Entry) -> bool {
+    head.record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted)
+}
+
+/// The slot of a key.
+pub(crate) fn slot_of(key: &str) -> Result<Slot> {
+    Slot::parse(last(key)).ok_or_else(|| corrupt(&format!("key {key:?}"), "is no slot's"))
+}
