@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Expect};
-use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
+use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::error::corrupt;
 use crate::family::{announce, void};
@@ -15,127 +16,27 @@ use crate::slots::{Slots, record};
 
 /// Applies a commit. The only write of events.
 pub(crate) async fn commit(slots: &Slots, mut commit: Commit) -> Result<Committed> {
-    let (id, until) = (commit.session, slots.bucket.deadline());
     plant_before(&slots.bucket, &mut commit);
-    let mut known = slots.heads.get(id);
-    // Whether `known` was read during this call. A refusal, or an answer without a write, needs that.
-    let mut confirmed = false;
-    if known.is_none() && commit.expect != Expect::Absent {
-        known = slots.newest_cold(id, until).await?;
-        confirmed = true;
-    }
-    let mut lost = 0;
+    let mut attempts = Attempts::new(slots, commit).await?;
     loop {
-        let now = known.as_deref().map(record).transpose()?;
-        let planned = match plan(now, &commit) {
-            Ok(planned @ Plan::Write { .. }) => planned,
-            other if confirmed => return other.map(Plan::committed),
-            _ => {
-                known = slots.newest(id, until).await?;
-                confirmed = true;
-                continue;
-            }
-        };
-        let Plan::Write { events, after, .. } = &planned else { continue };
-        if let Some(head) = known.as_deref().filter(|head| !head.is_whole()) {
-            return Err(corrupt(&format!("slot {} of session {id}", head.head.slot.0), "is cut short"));
-        }
-        if let (None, Some(parent)) = (&known, after.origin.parent()) {
-            if !confirmed {
-                // It may have come to be already, and its parent may be gone since.
-                known = slots.newest(id, until).await?;
-                confirmed = true;
-                continue;
-            }
-            if !announce(slots, parent, id, until).await? {
-                // Sent earlier, it may yet land; not after this.
-                void(slots, id, until).await?;
-                let first = slots.get(id, Slot::FIRST, until).await?;
-                return match first.filter(|first| first.head.commit == commit.id) {
-                    Some(_) => Ok(landed(planned, true)),
-                    None => Err(parent_deleted(parent)),
-                };
-            }
-        }
-        let slot = known.as_deref().map_or(Slot::FIRST, Entry::next);
-        let body = Entry::encode(known.as_deref(), commit.id, events, after);
-        let put = slots.bucket.put(&slots.keys.slot(id, slot), &body, &Condition::Absent, until).await;
-        let (now, doubt) = match put {
-            Ok(Put::Stored(_)) => {
-                won(slots, id, slot, &body)?;
-                return Ok(planned.committed());
-            }
-            Ok(Put::Refused { now, doubt }) => (now, doubt),
-            Err(error)
-                if plant_doubt(&slots.bucket, &mut commit, &error) && slots.bucket.pause(0, until).await =>
-            {
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        match whose(slots, id, slot, commit.id, now.as_ref(), doubt)? {
-            Whose::Mine => {
-                won(slots, id, slot, &body)?;
-                // Where no attempt of this call was in doubt, another call's was the one that landed.
-                return Ok(landed(planned, !doubt));
-            }
-            Whose::Other(entry) if lost == 0 => {
-                slots.heads.note(id, &entry);
-                known = Some(entry);
-                confirmed = false;
-            }
-            // Who loses twice may be far behind, and does not walk there slot by slot.
-            Whose::Other(_) | Whose::Gone => {
-                slots.heads.forget(id);
-                known = slots.newest_cold(id, until).await?;
-                confirmed = true;
-            }
-            Whose::Void => return Err(voided(id)),
-        }
-        lost += 1;
-        if lost > 1 && !slots.bucket.pause(lost - 2, until).await {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("cannot commit to session {id}: others were faster each time; try again"),
-            )
-            .timed_out());
+        if let Some(done) = attempts.attempt().await? {
+            return Ok(done);
         }
     }
 }
 
-/// Whose a taken slot is: the commit id in there says it.
-fn whose(
-    slots: &Slots,
+/// A commit that is tried until it is known what came of it.
+struct Attempts<'a> {
+    slots: &'a Slots,
+    commit: Commit,
     id: SessionId,
-    slot: Slot,
-    commit: CommitId,
-    now: Option<&Object>,
-    doubt: bool,
-) -> Result<Whose> {
-    // A slot in doubt that cannot be read may be this commit's own.
-    let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
-    plant_blind(&slots.bucket, id, now.is_some())?;
-    let Some(now) = now else { return Ok(Whose::Gone) };
-    let entry = Entry::parse(&now.bytes, id, slot).map_err(|error| error.with_outcome(outcome))?;
-    Ok(match entry.head.kind {
-        Kind::Void => Whose::Void,
-        _ if entry.head.commit == commit => Whose::Mine,
-        Kind::Stub => Whose::Gone,
-        Kind::Commit | Kind::Purged => Whose::Other(Arc::new(entry)),
-    })
-}
-
-fn won(slots: &Slots, id: SessionId, slot: Slot, body: &Bytes) -> Result<()> {
-    let entry = Entry::parse(body, id, slot)?;
-    slots.heads.note(id, &Arc::new(entry));
-    Ok(())
-}
-
-/// The answer for a commit that turned out to have landed.
-fn landed(planned: Plan, replayed: bool) -> Committed {
-    let mut done = planned.committed();
-    done.replayed = replayed;
-    done
+    until: Instant,
+    /// The newest commit that is known.
+    known: Option<Arc<Entry>>,
+    /// Whether `known` was read during this call. A refusal, or an answer without a write, needs that.
+    confirmed: bool,
+    /// How often others were faster.
+    lost: u32,
 }
 
 /// Whose a slot is that could not be won.
@@ -145,6 +46,148 @@ enum Whose {
     /// It was emptied: the head is far ahead.
     Gone,
     Void,
+}
+
+impl<'a> Attempts<'a> {
+    async fn new(slots: &'a Slots, commit: Commit) -> Result<Self> {
+        let (id, until) = (commit.session, slots.bucket.deadline());
+        let mut attempts =
+            Self { slots, id, until, known: slots.heads.get(id), confirmed: false, lost: 0, commit };
+        if attempts.known.is_none() && attempts.commit.expect != Expect::Absent {
+            attempts.look_anew().await?;
+        }
+        Ok(attempts)
+    }
+
+    /// Looks whether what is known is still the newest.
+    async fn look(&mut self) -> Result<()> {
+        self.known = self.slots.newest(self.id, self.until).await?;
+        self.confirmed = true;
+        Ok(())
+    }
+
+    /// Looks for the newest, whatever is known.
+    async fn look_anew(&mut self) -> Result<()> {
+        self.known = self.slots.newest_cold(self.id, self.until).await?;
+        self.confirmed = true;
+        Ok(())
+    }
+
+    /// Plans on what is known, and asks for the slot behind it. `None` where more is known now, so that another attempt
+    /// is to be made.
+    async fn attempt(&mut self) -> Result<Option<Committed>> {
+        let now = self.known.as_deref().map(record).transpose()?;
+        let planned = plan(now, &self.commit);
+        let Ok(Plan::Write { events, after, .. }) = &planned else {
+            if self.confirmed {
+                return planned.map(|plan| Some(plan.committed()));
+            }
+            self.look().await?;
+            return Ok(None);
+        };
+        if let Some(head) = self.known.as_deref().filter(|head| !head.is_whole()) {
+            return Err(corrupt(
+                &format!("slot {} of session {}", head.head.slot.0, self.id),
+                "is cut short",
+            ));
+        }
+        if let (None, Some(parent)) = (&self.known, after.origin.parent()) {
+            if !self.confirmed {
+                // It may have come to be already, and its parent may be gone since.
+                self.look().await?;
+                return Ok(None);
+            }
+            if !announce(self.slots, parent, self.id, self.until).await? {
+                self.close_orphan(parent).await?;
+                return Ok(Some(landed(planned?, true)));
+            }
+        }
+        let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
+        let body = Entry::encode(self.known.as_deref(), self.commit.id, events, after);
+        let replayed = self.win(slot, &body).await?;
+        replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+    }
+
+    /// Closes the first slot, since the parent is gone.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted`, unless an earlier attempt has made the session.
+    async fn close_orphan(&self, parent: SessionId) -> Result<()> {
+        // Sent earlier, it may yet land; not after this.
+        void(self.slots, self.id, self.until).await?;
+        let first = self.slots.get(self.id, Slot::FIRST, self.until).await?;
+        let made = first.is_some_and(|first| first.head.commit == self.commit.id);
+        if made { Ok(()) } else { Err(parent_deleted(parent)) }
+    }
+
+    /// Asks for a slot. `None` where another has it; else it is this commit's, and says whether it was before.
+    async fn win(&mut self, slot: Slot, body: &Bytes) -> Result<Option<bool>> {
+        let Slots { bucket, keys, heads } = self.slots;
+        let put = bucket.put(&keys.slot(self.id, slot), body, &Condition::Absent, self.until).await;
+        if let Err(error) = &put
+            && plant_doubt(bucket, &mut self.commit, error)
+            && bucket.pause(0, self.until).await
+        {
+            return Ok(None);
+        }
+        let replayed = match put? {
+            Put::Stored(_) => false,
+            Put::Refused { now, doubt } => match self.whose(slot, now.as_ref(), doubt)? {
+                // Where no attempt of this call was in doubt, another call's was the one that landed.
+                Whose::Mine => !doubt,
+                Whose::Other(winner) => return self.give_way(Some(winner)).await.map(|()| None),
+                Whose::Gone => return self.give_way(None).await.map(|()| None),
+                Whose::Void => return Err(voided(self.id)),
+            },
+        };
+        heads.note(self.id, &Arc::new(Entry::parse(body, self.id, slot)?));
+        Ok(Some(replayed))
+    }
+
+    /// Whose a taken slot is: the commit id in there says it.
+    fn whose(&self, slot: Slot, now: Option<&Object>, doubt: bool) -> Result<Whose> {
+        // A slot in doubt that cannot be read may be this commit's own.
+        let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
+        plant_blind(&self.slots.bucket, self.id, now.is_some())?;
+        let Some(now) = now else { return Ok(Whose::Gone) };
+        let entry = Entry::parse(&now.bytes, self.id, slot).map_err(|error| error.with_outcome(outcome))?;
+        Ok(match entry.head.kind {
+            Kind::Void => Whose::Void,
+            _ if entry.head.commit == self.commit.id => Whose::Mine,
+            Kind::Stub => Whose::Gone,
+            Kind::Commit | Kind::Purged => Whose::Other(Arc::new(entry)),
+        })
+    }
+
+    /// Another was faster: learns what is the newest now, and rests where that happens again.
+    async fn give_way(&mut self, winner: Option<Arc<Entry>>) -> Result<()> {
+        match winner {
+            Some(winner) if self.lost == 0 => {
+                self.slots.heads.note(self.id, &winner);
+                (self.known, self.confirmed) = (Some(winner), false);
+            }
+            // Who loses twice may be far behind, and does not walk there slot by slot.
+            _ => {
+                self.slots.heads.forget(self.id);
+                self.look_anew().await?;
+            }
+        }
+        self.lost += 1;
+        if self.lost > 1 && !self.slots.bucket.pause(self.lost - 2, self.until).await {
+            let text =
+                format!("cannot commit to session {}: others were faster each time; try again", self.id);
+            return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+        }
+        Ok(())
+    }
+}
+
+/// The answer for a commit that is stored.
+fn landed(planned: Plan, replayed: bool) -> Committed {
+    let mut done = planned.committed();
+    done.replayed = replayed;
+    done
 }
 
 fn parent_deleted(parent: SessionId) -> Error {
