@@ -10,7 +10,7 @@ use crate::slots::Slots;
 /// Leaves a sign of life of the lease `epoch`, where that lives.
 pub(crate) async fn beat(slots: &Slots, id: SessionId, epoch: Epoch) -> Result<()> {
     let until = slots.bucket.deadline();
-    let (_, session) = slots.existing(id, until).await?;
+    let session = slots.load(id, until).await?;
     if session.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
         return Ok(());
     }
@@ -22,7 +22,7 @@ pub(crate) async fn beat(slots: &Slots, id: SessionId, epoch: Epoch) -> Result<(
 /// The last sign of life of the lease `epoch`.
 pub(crate) async fn pulse(slots: &Slots, id: SessionId, epoch: Epoch) -> Result<Pulse> {
     let until = slots.bucket.deadline();
-    slots.existing(id, until).await?;
+    slots.load(id, until).await?;
     let found = slots.bucket.get(&slots.keys.beat(id), until).await?;
     let beat = found.and_then(|object| {
         let text = String::from_utf8_lossy(&object.bytes).into_owned();

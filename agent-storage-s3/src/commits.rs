@@ -77,7 +77,7 @@ impl<'a> Attempts<'a> {
     /// is to be made.
     async fn attempt(&mut self) -> Result<Option<Committed>> {
         let now = self.known.as_deref().map(record).transpose()?;
-        let planned = plan(now, &self.commit);
+        let planned = plan(now.map(Arc::as_ref), &self.commit);
         let Ok(Plan::Write { events, after, .. }) = &planned else {
             if self.confirmed {
                 return planned.map(|plan| Some(plan.committed()));

@@ -1,5 +1,6 @@
 //! Who was made from whom, noted below the parent, so that none is made from a session that is gone.
 
+use agent_core::state::SessionState;
 use agent_core::{Error, Result, Seq, SessionId, WriteOutcome};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -21,8 +22,8 @@ pub(crate) async fn announce(
     // Nothing but the note may have happened, whatever fails here.
     let not_applied = |error: Error| error.with_outcome(WriteOutcome::NotApplied);
     slots.bucket.put(&note, &Bytes::new(), &Condition::Any, until).await.map_err(not_applied)?;
-    let (parent, _) = slots.existing(parent, until).await?;
-    Ok(!is_deleted(&parent))
+    let parent = slots.load(parent, until).await?;
+    Ok(parent.status.state != SessionState::Deleted)
 }
 
 /// The sessions that were made from one, or may yet be. Where that one is deleted, none may from now on.

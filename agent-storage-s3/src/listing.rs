@@ -61,7 +61,7 @@ async fn summary(slots: &Slots, id: SessionId) -> Result<SessionSummary> {
             Kind::Void => return Err(absent(id)),
             // It was the newest when it was listed, and is not any more.
             Kind::Stub if emptied.replace(slot) != Some(slot) => {}
-            _ => return record(&entry).map(SessionSummary::from),
+            _ => return record(&entry).map(|record| SessionSummary::from(&**record)),
         }
     }
 }

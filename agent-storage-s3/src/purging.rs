@@ -21,7 +21,7 @@ const AT_ONCE: usize = 16;
 pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
     let (id, until) = (purge.session, slots.bucket.deadline());
     loop {
-        let head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        let head = slots.existing(id, until).await?;
         let now = record(&head)?;
         purge.check(now)?;
         let base = now.lineage.base();
@@ -39,7 +39,7 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         empty_slots(slots, id, head.head.slot, keep).await?;
         let done = Head { removed: true, ..hidden };
         let until = slots.bucket.deadline();
-        let head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        let head = slots.existing(id, until).await?;
         if head.head.kept == Some(keep) {
             replace(slots, &head, &done, until).await?;
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::error::corrupt;
 use crate::line::Line;
 use crate::slot::{Entry, Found, Reference, Slot, event};
-use crate::slots::{Slots, absent, record, slot_of};
+use crate::slots::{Slots, record, slot_of};
 
 /// How many events are looked through at once where most may not be wanted.
 const STRIDE: u64 = 512;
@@ -50,7 +50,7 @@ fn before(seq: Seq) -> Seq {
 /// A page of the session's own events.
 pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
     let until = slots.bucket.deadline();
-    let mut head = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+    let mut head = slots.existing(id, until).await?;
     loop {
         let page = Reader { slots, id, head: &head, until }.page(read).await;
         let damaged = match &page {
@@ -61,7 +61,7 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
             return page;
         }
         // What is gone may have been purged meanwhile.
-        let now = slots.newest(id, until).await?.ok_or_else(|| absent(id))?;
+        let now = slots.existing(id, until).await?;
         if now.head.kept == head.head.kept {
             return page;
         }

@@ -1,5 +1,7 @@
 //! The object in a slot: one commit, the record after it, and the events of its window.
 
+use std::sync::Arc;
+
 use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::Session;
@@ -87,7 +89,7 @@ pub(crate) struct Head {
 pub(crate) struct Entry {
     pub(crate) head: Head,
     /// The record after the commit. `None` in a stub.
-    pub(crate) record: Option<Session>,
+    pub(crate) record: Option<Arc<Session>>,
     /// The lines of the window's events, in order; as many of them as are whole.
     pub(crate) window: Vec<Line>,
     pub(crate) size: usize,
@@ -182,7 +184,7 @@ impl Entry {
     /// The bytes of this object of a deleted session under another header, with what is left of its record and the events
     /// of its window up to the header's [`kept`](Head::kept).
     pub(crate) fn encode_cut(&self, head: &Head) -> Bytes {
-        let tombstone = self.record.as_ref().map(Session::tombstone);
+        let tombstone = self.record.as_deref().map(Session::tombstone);
         let mut out = Self::encode_bare(head, tombstone.as_ref()).to_vec();
         let kept = |(seq, ..): &(Seq, &Self, &Line)| head.kept.is_none_or(|kept| *seq <= kept);
         for (_, _, line) in self.lines().take_while(kept) {
@@ -205,7 +207,7 @@ impl Entry {
                 let line = lines.next();
                 let record = line.as_ref().and_then(|line| line.json(Tag::Record));
                 let record = record.ok_or_else(|| corrupt(&name(session, slot), "has a damaged record"))?;
-                Some(Session::from_json(record)?)
+                Some(Arc::new(Session::from_json(record)?))
             }
             Kind::Stub | Kind::Void => None,
         };

@@ -36,7 +36,7 @@ impl Log {
     }
 
     fn commit(&mut self, commit: &Commit) {
-        let now = self.head.as_ref().and_then(|head| head.record.as_ref());
+        let now = self.head.as_ref().and_then(|head| head.record.as_deref());
         let Plan::Write { events, after, .. } = plan(now, commit).unwrap() else {
             panic!("nothing to write")
         };
@@ -208,7 +208,7 @@ fn headers_that_contradict_themselves_are_refused() {
     let head = log.head.as_ref().unwrap();
     let (slot, sound) = (head.head.slot, &head.head);
     let parsed = |head: &Head| {
-        Entry::parse(&Entry::encode_bare(head, log.head.as_ref().unwrap().record.as_ref()), log.id, slot)
+        Entry::parse(&Entry::encode_bare(head, log.head.as_ref().unwrap().record.as_deref()), log.id, slot)
     };
     assert!(parsed(sound).is_ok());
     for bad in [

@@ -104,16 +104,20 @@ impl Slots {
         Some(head)
     }
 
-    /// The newest commit of a session that must be there, and its record.
-    pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<(Arc<Entry>, Arc<Session>)> {
-        let head = self.newest(id, until).await?.ok_or_else(|| absent(id))?;
-        let record = Arc::new(record(&head)?.clone());
-        Ok((head, record))
+    /// The newest commit of a session that must be there.
+    pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<Arc<Entry>> {
+        self.newest(id, until).await?.ok_or_else(|| absent(id))
+    }
+
+    /// The record of a session that must be there.
+    pub(crate) async fn load(&self, id: SessionId, until: Instant) -> Result<Arc<Session>> {
+        let head = self.existing(id, until).await?;
+        record(&head).cloned()
     }
 }
 
 /// The record after a commit.
-pub(crate) fn record(head: &Entry) -> Result<&Session> {
+pub(crate) fn record(head: &Entry) -> Result<&Arc<Session>> {
     head.record.as_ref().ok_or_else(|| {
         let object = format!("slot {} of session {}", head.head.slot.0, head.head.session);
         corrupt(&object, "is the newest, and emptied")

@@ -146,8 +146,7 @@ impl SessionStore for S3Store {
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
-        self.observed(span, async { self.tenant.slots.existing(id, until).await.map(|(_, record)| record) })
-            .await
+        self.observed(span, self.tenant.slots.load(id, until)).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -197,7 +196,7 @@ impl SessionStore for S3Store {
             let mut told = self.tenant.slots.heads.watch();
             let mut pause = LOOK;
             loop {
-                let head = self.tenant.slots.existing(id, self.bucket.deadline()).await?.1.head;
+                let head = self.tenant.slots.load(id, self.bucket.deadline()).await?.head;
                 if head > seen {
                     return Ok(head);
                 }
