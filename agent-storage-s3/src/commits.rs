@@ -10,13 +10,11 @@ use tokio::time::Instant;
 use crate::error::corrupt;
 use crate::family::{announce, void};
 use crate::object::{Condition, Object, Put};
-use crate::planting::{plant_before, plant_blind, plant_doubt};
 use crate::slot::{Entry, Kind, Slot};
 use crate::slots::{Slots, record};
 
 /// Applies a commit. The only write of events.
-pub(crate) async fn commit(slots: &Slots, mut commit: Commit) -> Result<Committed> {
-    plant_before(&slots.bucket, &mut commit);
+pub(crate) async fn commit(slots: &Slots, commit: Commit) -> Result<Committed> {
     let mut attempts = Attempts::new(slots, commit).await?;
     loop {
         if let Some(done) = attempts.attempt().await? {
@@ -124,14 +122,8 @@ impl<'a> Attempts<'a> {
     /// Asks for a slot. `None` where another has it; else it is this commit's, and says whether it was before.
     async fn win(&mut self, slot: Slot, body: &Bytes) -> Result<Option<bool>> {
         let Slots { bucket, keys, heads } = self.slots;
-        let put = bucket.put(&keys.slot(self.id, slot), body, &Condition::Absent, self.until).await;
-        if let Err(error) = &put
-            && plant_doubt(bucket, &mut self.commit, error)
-            && bucket.pause(0, self.until).await
-        {
-            return Ok(None);
-        }
-        let replayed = match put? {
+        let put = bucket.put(&keys.slot(self.id, slot), body, &Condition::Absent, self.until).await?;
+        let replayed = match put {
             Put::Stored(_) => false,
             Put::Refused { now, doubt } => match self.whose(slot, now.as_ref(), doubt)? {
                 // Where no attempt of this call was in doubt, another call's was the one that landed.
@@ -149,7 +141,6 @@ impl<'a> Attempts<'a> {
     fn whose(&self, slot: Slot, now: Option<&Object>, doubt: bool) -> Result<Whose> {
         // A slot in doubt that cannot be read may be this commit's own.
         let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
-        plant_blind(&self.slots.bucket, self.id, now.is_some())?;
         let Some(now) = now else { return Ok(Whose::Gone) };
         let entry = Entry::parse(&now.bytes, self.id, slot).map_err(|error| error.with_outcome(outcome))?;
         Ok(match entry.head.kind {

@@ -11,9 +11,6 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
 
-#[cfg(feature = "planted")]
-use crate::planted::Planted;
-
 /// Options of an [`S3Store`](crate::S3Store).
 ///
 /// What the environment says is the base, as users of `object_store` expect (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
@@ -39,8 +36,6 @@ pub struct S3Config {
     pub(crate) concurrency: usize,
     pub(crate) effects: Effects,
     pub(crate) create: bool,
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<Planted>,
 }
 
 impl S3Config {
@@ -67,8 +62,6 @@ impl S3Config {
             concurrency: Self::DEFAULT_CONCURRENCY,
             effects: Effects::default(),
             create: true,
-            #[cfg(feature = "planted")]
-            planted: None,
         }
     }
 
@@ -193,14 +186,6 @@ impl S3Config {
     #[must_use]
     pub fn with_http_connector(mut self, connector: impl HttpConnector) -> Self {
         self.connector = Some(Connector(Arc::new(connector)));
-        self
-    }
-
-    /// Gets the protocol wrong in this way. For the tests that must notice.
-    #[cfg(feature = "planted")]
-    #[must_use]
-    pub fn with_planted(mut self, planted: Planted) -> Self {
-        self.planted = Some(planted);
         self
     }
 

@@ -45,9 +45,6 @@ mod keys;
 mod line;
 mod listing;
 mod object;
-#[cfg(feature = "planted")]
-mod planted;
-mod planting;
 mod probe;
 mod purging;
 mod reading;
@@ -60,6 +57,4 @@ mod workspaces;
 
 pub use config::S3Config;
 pub use object::Requests;
-#[cfg(feature = "planted")]
-pub use planted::Planted;
 pub use store::S3Store;

@@ -130,8 +130,6 @@ pub(crate) struct Bucket {
     slots: Semaphore,
     counters: Counters,
     pub(crate) tags: Tags,
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<crate::planted::Planted>,
 }
 
 /// A failed request, and what is known of what it did.
@@ -150,8 +148,6 @@ impl Bucket {
             slots: Semaphore::new(config.concurrency),
             counters: Counters::default(),
             tags: Tags::Quoted,
-            #[cfg(feature = "planted")]
-            planted: config.planted,
         })
     }
 
@@ -389,10 +385,6 @@ impl Bucket {
             if wrong {
                 return Err(failed.error.with_outcome(outcome(doubt)));
             }
-            #[cfg(feature = "planted")]
-            if let Some(done) = self.plant_failure(&failed, condition) {
-                return done;
-            }
             if self.look_after(failed.fate, condition) {
                 let now = self.get(key, until).await.map_err(|error| {
                     // The object that is there may be of an earlier attempt.
@@ -412,22 +404,6 @@ impl Bucket {
                 return Err(failed.error.timed_out().with_outcome(outcome(doubt)));
             }
             n += 1;
-        }
-    }
-
-    #[cfg(feature = "planted")]
-    fn plant_failure(&self, failed: &Failed, condition: &Condition) -> Option<Result<Put>> {
-        use crate::planted::Planted;
-        match (self.planted, failed.fate) {
-            _ if !matches!(condition, Condition::Absent) => None,
-            (Some(Planted::ConflictAsExists), Fate::Collided) => {
-                Some(Ok(Put::Refused { now: None, doubt: false }))
-            }
-            (Some(Planted::NewIdOnRetry), Fate::Doubt) => {
-                let error = Error::new(ErrorKind::Unavailable, "in doubt (planted)");
-                Some(Err(error.with_outcome(WriteOutcome::Unknown)))
-            }
-            _ => None,
         }
     }
 

@@ -97,10 +97,6 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
 async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
     let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
     let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
-    #[cfg(feature = "planted")]
-    if slots.bucket.planted == Some(crate::planted::Planted::CollectedSlotReused) && slot.0 > keep.get() {
-        return slots.bucket.delete(&key, until).await;
-    }
     let part = slots.bucket.get_range(&key, 0..HEADER_PART, until).await?.ok_or_else(gone)?;
     let head = Entry::parse_head(&part.bytes, id, slot)?;
     if head.kind == Kind::Stub || head.kept.unwrap_or(head.last) <= keep {

@@ -135,22 +135,14 @@ impl Bucket {
 
     /// A new name for a write.
     fn write_id(&self) -> String {
-        #[cfg(feature = "planted")]
-        if self.planted == Some(crate::planted::Planted::EqualBodies) {
-            return String::new();
-        }
         format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64())
     }
 }
 
 fn encode<C: Content>(mut header: Header, write: &str, content: &C) -> Bytes {
-    if write.is_empty() {
-        (header.writes, header.recent) = (0, Vec::new());
-    } else {
-        header.recent.push(write.to_owned());
-        let surplus = header.recent.len().saturating_sub(REMEMBERED);
-        header.recent.drain(..surplus);
-    }
+    header.recent.push(write.to_owned());
+    let surplus = header.recent.len().saturating_sub(REMEMBERED);
+    header.recent.drain(..surplus);
     let (mut out, mut rest) = (Vec::new(), Vec::new());
     content.write(&mut rest);
     header.lines = rest.iter().filter(|byte| **byte == b'\n').count();

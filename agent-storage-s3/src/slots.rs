@@ -75,10 +75,6 @@ impl Slots {
         known: &Arc<Entry>,
         until: Instant,
     ) -> Result<Option<Arc<Entry>>> {
-        #[cfg(feature = "planted")]
-        if self.bucket.planted == Some(crate::planted::Planted::StaleHead) {
-            return Ok(Some(known.clone()));
-        }
         if is_deleted(known) {
             // Nothing comes after it, but a purge replaces it.
             let head = self.get(id, known.head.slot, until).await?;

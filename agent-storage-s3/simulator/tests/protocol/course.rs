@@ -18,7 +18,7 @@ use agent_core::{
     Epoch, ErrorKind, RunId, Seq, SessionId, SessionStore, Timestamp, WorkspaceId, WriteOutcome,
 };
 use agent_storage_conformance::history::History;
-use agent_storage_s3::{Planted, S3Store};
+use agent_storage_s3::S3Store;
 use s3_simulator::{FaultPlan, Seeded, SimulatedClock, Simulator};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,13 +32,6 @@ const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
 
 /// The variable that replays one course: `S3_SEED=17 cargo test -p s3-simulator --test protocol x03_o02`.
 pub(crate) const REPLAY: &str = "S3_SEED";
-
-/// What a course is like, besides its seed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Terms {
-    /// A mistake that the store makes.
-    pub(crate) planted: Option<Planted>,
-}
 
 /// What is left of a course that went well.
 #[derive(Debug)]
@@ -54,7 +47,6 @@ pub(crate) struct Course {
 struct Scene {
     simulator: Simulator,
     history: History,
-    planted: Option<Planted>,
     seed: u64,
     made: Instant,
     /// One that lives on, and one that is deleted.
@@ -69,12 +61,12 @@ struct Scene {
 /// # Errors
 ///
 /// What was wrong.
-pub(crate) fn run(seed: u64, terms: &Terms) -> Result<Course, String> {
+pub(crate) fn run(seed: u64) -> Result<Course, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let local = tokio::task::LocalSet::new();
     let simulator = Simulator::new(seed);
-    let played = local.block_on(&runtime, play(seed, terms, simulator.clone()));
+    let played = local.block_on(&runtime, play(seed, simulator.clone()));
     // A course that is replayed shows all that happened, above all where it goes wrong.
     if std::env::var(REPLAY).is_ok() {
         println!("{}", simulator.trace());
@@ -82,14 +74,13 @@ pub(crate) fn run(seed: u64, terms: &Terms) -> Result<Course, String> {
     played
 }
 
-async fn play(seed: u64, terms: &Terms, simulator: Simulator) -> Result<Course, String> {
+async fn play(seed: u64, simulator: Simulator) -> Result<Course, String> {
     let mut seeded = Seeded::new(seed);
     let effects = Effects::seeded(seed, START);
     let mut pick = |of: &[u64]| Duration::from_secs(of[seeded.below(of.len() as u64) as usize]);
     let (deadline, attempt) = (pick(&[4, 15, 60]), pick(&[2, 5, 10]));
     let scene = Scene {
         history: History::default(),
-        planted: terms.planted,
         seed,
         made: Instant::now(),
         sessions: [effects.new_session_id(), effects.new_session_id()],
@@ -153,13 +144,10 @@ impl Scene {
         let clock = if n.is_multiple_of(2) { clock.ahead(skew) } else { clock.behind(skew) };
         let effects = Effects::seeded(self.seed.wrapping_mul(31).wrapping_add(n), START);
         for _ in 0..50 {
-            let mut config = backend::config(&self.simulator, client)
+            let config = backend::config(&self.simulator, client)
                 .with_deadline(self.deadline)
                 .with_attempt(self.attempt)
                 .with_effects(effects.clone().with_clock(Arc::new(clock.clone())));
-            if let Some(planted) = self.planted {
-                config = config.with_planted(planted);
-            }
             match config.open().await {
                 Ok(store) => return Ok(Arc::new(store)),
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied) => {}

@@ -9,6 +9,5 @@ mod costs;
 mod course;
 mod deadline;
 mod lies;
-mod planted;
 mod probe;
 mod seeds;

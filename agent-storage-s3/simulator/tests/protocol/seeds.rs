@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use s3_simulator::Fault;
 
-use crate::course::{Course, REPLAY, Terms, run};
+use crate::course::{Course, REPLAY, run};
 
 /// The variable that says how many courses are run; 500 unless set.
 const SEEDS: &str = "S3_SEEDS";
@@ -63,7 +63,7 @@ impl Sum {
 }
 
 fn one(seed: u64) -> Course {
-    run(seed, &Terms::default()).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
+    run(seed).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
 }
 
 /// Three writers, two readers and a purger on one bucket. Whatever goes wrong, what
