@@ -27,6 +27,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often a request that was denied is tried again, with credentials that are new by then.
 const DENIED_MAX: u32 = 3;
 
+/// How many objects an operation that needs many of them looks at or writes at once.
+pub(crate) const AT_ONCE: usize = 16;
+
 /// More bytes than any object has that this store writes: a commit of 64 MiB at most, what it carries of those before
 /// it, and the record. What claims to be larger is not read.
 const OBJECT_MAX: u64 = 128 << 20;
@@ -127,7 +130,7 @@ pub(crate) struct Bucket {
     pub(crate) effects: Effects,
     deadline: Duration,
     attempt: Duration,
-    slots: Semaphore,
+    permits: Semaphore,
     counters: Counters,
     pub(crate) tags: Tags,
 }
@@ -145,7 +148,7 @@ impl Bucket {
             effects: config.effects.clone(),
             deadline: config.deadline,
             attempt: config.attempt,
-            slots: Semaphore::new(config.concurrency),
+            permits: Semaphore::new(config.concurrency),
             counters: Counters::default(),
             tags: Tags::Quoted,
         })
@@ -175,8 +178,8 @@ impl Bucket {
         counter: &AtomicU64,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failed> {
-        let slot = tokio::time::timeout_at(until, self.slots.acquire()).await;
-        let Ok(Ok(_slot)) = slot else {
+        let permit = tokio::time::timeout_at(until, self.permits.acquire()).await;
+        let Ok(Ok(_permit)) = permit else {
             return Err(Failed { fate: Fate::Wrong, error: late(doing) });
         };
         // What is sent when the time is over may be carried out, and nobody would wait to learn of it.
@@ -318,6 +321,17 @@ impl Bucket {
         let keys = found.result.objects.into_iter().map(|object| object.location.to_string()).collect();
         let folders = found.result.common_prefixes.into_iter().map(|folder| folder.to_string()).collect();
         Ok(Listed { keys, folders, next: found.page_token })
+    }
+
+    /// The first key below `prefix` that comes after `after`.
+    pub(crate) async fn first(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        until: Instant,
+    ) -> Result<Option<String>> {
+        let found = self.list(prefix, after, None, 1, false, until).await?;
+        Ok(found.keys.into_iter().next())
     }
 
     /// All keys, or all folders, below a prefix.

@@ -8,14 +8,12 @@ use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use crate::error::corrupt;
-use crate::object::{Condition, Put};
+use crate::object::{AT_ONCE, Condition, Put};
 use crate::slot::{Entry, Head, Kind, Slot};
 use crate::slots::{Slots, absent, record, slot_of};
 
 /// As much of an object as surely holds its header.
 const HEADER_PART: u64 = 1 << 10;
-/// How many slots are emptied at once.
-const AT_ONCE: usize = 16;
 
 /// Removes the bytes of a deleted session, except its events up to `keep`.
 pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {

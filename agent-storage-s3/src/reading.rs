@@ -191,8 +191,8 @@ impl Reader<'_> {
         let missing = || self.missing(seq);
         // The slot's own key is to be found, too.
         let after = keys.slot(self.id, Slot(seq.get().saturating_add(1)));
-        let found = bucket.list(&keys.slots(self.id), Some(&after), None, 1, false, self.until).await?;
-        let slot = found.keys.first().ok_or_else(missing).and_then(|key| slot_of(key))?;
+        let found = bucket.first(&keys.slots(self.id), Some(&after), self.until).await?;
+        let slot = found.ok_or_else(missing).and_then(|key| slot_of(&key))?;
         let entry = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
         if entry.record.is_none() || seq < entry.head.window || seq > entry.last() {
             return Err(missing());

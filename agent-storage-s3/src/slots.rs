@@ -38,8 +38,8 @@ impl Slots {
 
     /// The newest slot, by a list.
     pub(crate) async fn newest_slot(&self, id: SessionId, until: Instant) -> Result<Option<Slot>> {
-        let found = self.bucket.list(&self.keys.slots(id), None, None, 1, false, until).await?;
-        found.keys.first().map(|key| slot_of(key)).transpose()
+        let key = self.bucket.first(&self.keys.slots(id), None, until).await?;
+        key.map(|key| slot_of(&key)).transpose()
     }
 
     /// The newest commit. `None` where there is none.

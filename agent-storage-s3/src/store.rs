@@ -19,7 +19,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::S3Config;
-use crate::keys::Keys;
+use crate::keys::{self, Keys};
 use crate::object::{Bucket, Requests};
 use crate::tenant::Tenant;
 use crate::{beats, commits, listing, probe, purging, reading};
@@ -46,8 +46,8 @@ impl S3Store {
         let work = async {
             let mut bucket = Bucket::new(&config)?;
             if !config.create {
-                let all = crate::keys::tenants(config.prefix());
-                if bucket.list(&all, None, None, 1, false, bucket.deadline()).await?.keys.is_empty() {
+                let all = keys::tenants(config.prefix());
+                if bucket.first(&all, None, bucket.deadline()).await?.is_none() {
                     let text = format!("{config} holds no store; check the address");
                     return Err(Error::new(ErrorKind::NotFound, text));
                 }
