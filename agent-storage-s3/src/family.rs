@@ -1,13 +1,13 @@
 //! Who was made from whom, noted below the parent, so that none is made from a session that is gone.
 
 use agent_core::state::SessionState;
-use agent_core::{Error, Result, Seq, SessionId, WriteOutcome};
+use agent_core::{Error, Result, SessionId, WriteOutcome};
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::keys::last;
 use crate::object::Condition;
-use crate::slot::{Entry, Head, Kind, Slot};
+use crate::slot::{Entry, Head, Slot};
 use crate::slots::{Slots, is_deleted};
 
 /// Before a session is made from another: says so below the parent, then looks whether the parent lives. Who
@@ -45,25 +45,11 @@ pub(crate) async fn children(slots: &Slots, parent: SessionId, until: Instant) -
 
 /// Takes the first slot of a session that may be about to come to be, if it is free.
 pub(crate) async fn void(slots: &Slots, id: SessionId, until: Instant) -> Result<()> {
-    let first = Seq::ZERO;
-    let head = Head {
-        format: 1,
-        kind: Kind::Void,
-        session: id,
-        slot: Slot::FIRST,
-        commit: slots.bucket.effects.new_commit_id(),
-        after: None,
-        first,
-        last: first,
-        window: first,
-        previous: None,
-        kept: None,
-        removed: false,
-    };
     let key = slots.keys.slot(id, Slot::FIRST);
     // Most are there, and a look is cheaper than an attempt.
     if slots.bucket.get_range(&key, 0..1, until).await?.is_some() {
         return Ok(());
     }
+    let head = Head::void(id, slots.bucket.effects.new_commit_id());
     slots.bucket.put(&key, &Entry::encode_bare(&head, None), &Condition::Absent, until).await.map(drop)
 }

@@ -113,9 +113,25 @@ pub(crate) enum Found {
     Elsewhere(Reference),
 }
 
-fn json<T: Serialize>(value: &T) -> String {
-    // Numbers, text and ids always have a JSON form; an empty line would be found as damage.
-    to_text(value)
+impl Head {
+    /// The header of a slot that is taken so that no session comes to be under this id.
+    pub(crate) fn void(session: SessionId, commit: CommitId) -> Self {
+        let (slot, first) = (Slot::FIRST, Seq::ZERO);
+        Self {
+            format: FORMAT,
+            kind: Kind::Void,
+            session,
+            slot,
+            commit,
+            after: None,
+            first,
+            last: first,
+            window: first,
+            previous: None,
+            kept: None,
+            removed: false,
+        }
+    }
 }
 
 impl Entry {
@@ -148,7 +164,7 @@ impl Entry {
         let carried = open.map_or(0, |open| open.window.iter().map(Line::size).sum::<u64>());
         let own = events.iter().map(|event| event.size_bytes() + 64).sum::<usize>();
         let mut out = Vec::with_capacity(4096 + usize::try_from(carried).unwrap_or(0) + own);
-        push(&mut out, Tag::Head, &json(&head));
+        push(&mut out, Tag::Head, &to_text(&head));
         push(&mut out, Tag::Record, &after.to_json());
         for (seq, open, line) in open.iter().flat_map(|open| open.lines()) {
             if line.is(Tag::Event) && line.size() > CARRIED_MAX {
@@ -159,7 +175,7 @@ impl Entry {
                     bytes: line.size() - 1,
                     crc: line.crc().into_owned(),
                 };
-                push(&mut out, Tag::Reference, &json(&place));
+                push(&mut out, Tag::Reference, &to_text(&place));
             } else {
                 out.extend_from_slice(&line.raw);
                 out.push(b'\n');
@@ -174,7 +190,7 @@ impl Entry {
     /// The bytes of an object without events.
     pub(crate) fn encode_bare(head: &Head, record: Option<&Session>) -> Bytes {
         let mut out = Vec::new();
-        push(&mut out, Tag::Head, &json(head));
+        push(&mut out, Tag::Head, &to_text(head));
         if let Some(record) = record {
             push(&mut out, Tag::Record, &record.to_json());
         }
