@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use agent_core::commit::Expect;
 use agent_core::json::to_text;
-use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
+use agent_core::store::{Binding, BindingQuery, Page, decide_bind};
 use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::Keys;
 use crate::line::{Line, Tag, push};
-use crate::listing::{each, is_damage};
-use crate::object::Bucket;
+use crate::object::{AT_ONCE, Bucket};
 use crate::replaced::{Content, Decision};
 
 /// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
@@ -94,7 +93,7 @@ impl Bindings {
     pub(crate) async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
         let unbind = |key: String| async move { self.unbind_from(&key, Some(id)).await };
-        let done = futures::stream::iter(keys).map(unbind).buffer_unordered(16);
+        let done = futures::stream::iter(keys).map(unbind).buffer_unordered(AT_ONCE);
         let count = done.try_fold(0, |count, was| async move { Ok(count + u64::from(was)) }).await;
         // What is known of the one that failed says nothing of the others.
         count.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
@@ -102,24 +101,8 @@ impl Bindings {
 
     pub(crate) async fn list(&self, query: &BindingQuery) -> Result<Page<Binding>> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
-        let read = |key: String| async move {
-            match self.bucket.load::<Stored>(&key, self.bucket.deadline()).await {
-                Ok(stored) => Ok(stored.and_then(|stored| {
-                    let Stored { device, workspace } = stored;
-                    workspace.map(|workspace| Ok(Binding::new(device, workspace)))
-                })),
-                Err(error) if is_damage(&error) => Ok(Some(Err(Damaged::new(key, error.to_string())))),
-                Err(error) => Err(error),
-            }
-        };
-        let (mut bindings, mut damaged) = (Vec::new(), Vec::new());
-        for found in each(keys, read).await? {
-            match found {
-                Ok(binding) => bindings.push(binding),
-                Err(bad) => damaged.push(bad),
-            }
-        }
-        damaged.sort();
+        let bound = |stored: Stored| Some(Binding::new(stored.device, stored.workspace?));
+        let (bindings, damaged) = self.bucket.load_each(keys, bound, str::to_owned).await?;
         Ok(query.page(bindings)?.with_damaged(damaged))
     }
 }

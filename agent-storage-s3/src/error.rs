@@ -98,6 +98,11 @@ pub(crate) fn corrupt(object: &str, what: &str) -> Error {
     )
 }
 
+/// Whether an error is of one object only, so that a list names it and goes on.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
+
 #[cfg(test)]
 mod tests {
     use object_store::Error as E;

@@ -2,18 +2,16 @@
 
 use agent_core::session::SessionSummary;
 use agent_core::store::{Damaged, Page, SessionQuery};
-use agent_core::{Error, ErrorKind, Result, SessionId, TenantId};
-use futures::{StreamExt, TryStreamExt};
+use agent_core::{ErrorKind, Result, SessionId, TenantId};
+use futures::StreamExt;
 use tokio::time::Instant;
 
+use crate::error::is_damage;
 use crate::family::children;
 use crate::keys::{self, last};
-use crate::object::Bucket;
+use crate::object::{AT_ONCE, Bucket};
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, absent, record};
-
-/// How many sessions are looked up at once.
-const AT_ONCE: usize = 16;
 
 /// A page of sessions by recency.
 pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -66,11 +64,6 @@ async fn summary(slots: &Slots, id: SessionId) -> Result<SessionSummary> {
     }
 }
 
-/// Whether an error is of one object only, so that it is named on the page.
-pub(crate) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
-}
-
 /// The tenants that hold anything.
 pub(crate) async fn tenants(
     bucket: &Bucket,
@@ -84,17 +77,4 @@ pub(crate) async fn tenants(
     found.retain(|tenant| after.is_none_or(|after| tenant > after));
     found.sort();
     Ok(Page::new(found))
-}
-
-/// Reads many objects at once, each by `read`, in no order.
-pub(crate) async fn each<T, F: Future<Output = Result<Option<T>>>>(
-    keys: Vec<String>,
-    read: impl Fn(String) -> F,
-) -> Result<Vec<T>> {
-    futures::stream::iter(keys)
-        .map(read)
-        .buffer_unordered(AT_ONCE)
-        .try_filter_map(|x| async { Ok(x) })
-        .try_collect()
-        .await
 }

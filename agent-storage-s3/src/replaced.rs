@@ -4,15 +4,17 @@
 //! writes make equal bytes (a tag is a hash of the bytes).
 
 use agent_core::json::to_text;
+use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::Bytes;
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::error::corrupt;
+use crate::error::{corrupt, is_damage};
 use crate::keys::last;
 use crate::line::{Line, Tag, lines, push};
-use crate::object::{Bucket, Condition, Object, Put};
+use crate::object::{AT_ONCE, Bucket, Condition, Object, Put};
 use crate::slot::newer;
 
 const FORMAT: u32 = 1;
@@ -62,8 +64,33 @@ struct Current<C> {
 impl Bucket {
     /// The content of an object, if it is there.
     pub(crate) async fn load<C: Content>(&self, key: &str, until: Instant) -> Result<Option<C>> {
-        let found = self.get(key, until).await?;
-        Ok(found.map(|object| decode(key, &object)).transpose()?.map(|current: Current<C>| current.content))
+        Ok(self.current(key, until).await?.map(|current| current.content))
+    }
+
+    async fn current<C: Content>(&self, key: &str, until: Instant) -> Result<Option<Current<C>>> {
+        self.get(key, until).await?.map(|object| decode(key, &object)).transpose()
+    }
+
+    /// Reads many objects at once: what `pick` makes of each, and those that are damaged, as `name` calls them.
+    pub(crate) async fn load_each<C: Content, T>(
+        &self,
+        keys: Vec<String>,
+        pick: impl Fn(C) -> Option<T>,
+        name: impl Fn(&str) -> String,
+    ) -> Result<(Vec<T>, Vec<Damaged>)> {
+        let mut found = futures::stream::iter(keys)
+            .map(|key| async move { (self.load::<C>(&key, self.deadline()).await, key) })
+            .buffer_unordered(AT_ONCE);
+        let (mut picked, mut damaged) = (Vec::new(), Vec::new());
+        while let Some((loaded, key)) = found.next().await {
+            match loaded {
+                Ok(content) => picked.extend(content.and_then(&pick)),
+                Err(error) if is_damage(&error) => damaged.push(Damaged::new(name(&key), error.to_string())),
+                Err(error) => return Err(error),
+            }
+        }
+        damaged.sort();
+        Ok((picked, damaged))
     }
 
     /// Reads an object, decides, and writes what was decided; decides again where somebody else was faster.
@@ -77,7 +104,7 @@ impl Bucket {
         until: Instant,
         mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
     ) -> Result<T> {
-        let mut now = self.get(key, until).await?.map(|object| decode::<C>(key, &object)).transpose()?;
+        let mut now = self.current::<C>(key, until).await?;
         // How often others were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
@@ -91,7 +118,7 @@ impl Bucket {
                     let text = format!("cannot write {key}: others were faster each time; try again");
                     return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
                 }
-                now = self.get(key, until).await?.map(|object| decode::<C>(key, &object)).transpose()?;
+                now = self.current::<C>(key, until).await?;
                 rested = true;
                 continue;
             }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use agent_core::commit::Expect;
 use agent_core::json::to_text;
 use agent_core::model::Workspace;
-use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
+use agent_core::store::{ContentHash, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 
 use crate::keys::{Keys, last};
 use crate::line::{Line, Tag, push};
-use crate::listing::{each, is_damage};
 use crate::object::Bucket;
 use crate::replaced::{Content, Decision};
 
@@ -146,25 +145,12 @@ impl Workspaces {
     }
 
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
-        let keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
-        let read = |key: String| async move {
-            let Ok(id) = last(&key).parse::<WorkspaceId>() else { return Ok(None) };
-            match self.bucket.load::<Stored>(&key, self.bucket.deadline()).await {
-                Ok(stored) => Ok(stored.and_then(|stored| stored.0).map(|(record, _)| Ok(record))),
-                Err(error) if is_damage(&error) => {
-                    Ok(Some(Err(Damaged::new(format!("workspace {id}"), error.to_string()))))
-                }
-                Err(error) => Err(error),
-            }
-        };
-        let (mut records, mut damaged) = (Vec::new(), Vec::new());
-        for found in each(keys, read).await? {
-            match found {
-                Ok(record) => records.push(record),
-                Err(bad) => damaged.push(bad),
-            }
-        }
-        damaged.sort();
+        let mut keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
+        // What is not a workspace's was put there by somebody else.
+        keys.retain(|key| last(key).parse::<WorkspaceId>().is_ok());
+        let live = |stored: Stored| stored.0.map(|(record, _)| record);
+        let name = |key: &str| format!("workspace {}", last(key));
+        let (records, damaged) = self.bucket.load_each(keys, live, name).await?;
         Ok(query.page(records)?.with_damaged(damaged))
     }
 }
