@@ -30,7 +30,7 @@ const PROGRESS: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(700);
 const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
 
-/// The variable that replays one course: `S3_SEED=17 cargo test -p s3-simulator --test protocol x03_o02`.
+/// The variable that replays one course: `S3_SEED=17 cargo test -p s3-simulator --test protocol whatever_goes_wrong`.
 pub(crate) const REPLAY: &str = "S3_SEED";
 
 /// What is left of a course that went well.
@@ -414,7 +414,7 @@ fn agent_message(text: &str) -> NewEvent {
     NewEvent::of(&agent_core::event::Body::AgentMessage(Message::new(text)))
 }
 
-/// Errors are told, and noted.
+/// Whether the same may do better another time.
 fn retryable(error: &agent_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied)
 }

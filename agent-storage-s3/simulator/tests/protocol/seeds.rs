@@ -90,7 +90,7 @@ fn whatever_goes_wrong_the_log_is_right() {
         shares.into_iter().fold(Sum::default(), |sum, share| sum.join(share.join().unwrap()))
     });
     println!("{}", sum.table());
-    // T19: a fault that does not strike tests nothing.
+    // A fault that does not strike tests nothing.
     for fault in Fault::ALL {
         let (_, courses) = sum.fired.get(&fault).copied().unwrap_or_default();
         assert!(courses * 5 >= sum.courses, "{fault} struck in {courses} of {} courses", sum.courses);
