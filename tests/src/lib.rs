@@ -1,1 +1,86 @@
-//! Suites that need several crates of the project, or several stores: see `tests/`.
+//! Suites that need several crates of the project, or several stores: see `tests/`. Here is what they share: a place for
+//! each kind of store, and a macro that makes a test for each of them.
+
+use std::sync::Arc;
+
+use agent_core::{MemoryStore, Storage, TenantId, Tenants};
+use agent_storage_fs::{FsConfig, Sync as FsSync};
+use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
+use tempfile::TempDir;
+
+/// Makes a test for each kind of store of an async function that takes a `Site`: `name::memory`, `name::files`, and so on.
+///
+/// What follows a comma goes to `#[tokio::test]`: `each_store!(name, flavor = "multi_thread")`. `each_store!(name on disk)` leaves
+/// memory out, `each_store!(name and mixed)` asks of one kind more. The module has a `Site` in scope, whose `Site::new` takes the kind.
+#[macro_export]
+macro_rules! each_store {
+    (@test memory $test:ident [disk] $runtime:tt) => {};
+    // Paused time runs ahead of a database.
+    (@test sqlite $test:ident $place:tt [start_paused = true]) => {};
+    (@test $store:ident $test:ident $place:tt [$($runtime:tt)*]) => {
+        #[::tokio::test($($runtime)*)]
+        async fn $store() {
+            super::$test(super::Site::new(stringify!($store)).await).await;
+        }
+    };
+    (@tests [$($store:ident)*] $test:ident $place:tt $runtime:tt) => {
+        mod $test {
+            $($crate::each_store!(@test $store $test $place $runtime);)*
+        }
+    };
+    ($test:ident $(and $more:ident)? $(on $place:ident)? $(, $($runtime:tt)*)?) => {
+        // A store more: its name here, and how to open it in `Site`.
+        $crate::each_store!(@tests [memory files sqlite $($more)?] $test [$($place)?] [$($($runtime)*)?]);
+    };
+}
+
+/// Where a store of some kind keeps its data, for the time of a test.
+#[derive(Debug)]
+pub struct Site {
+    /// The kind: `memory`, `files`, `sqlite`.
+    pub name: &'static str,
+    /// What the store has on disk lies in here.
+    pub folder: Arc<TempDir>,
+    memory: MemoryStore,
+    synced: bool,
+}
+
+#[allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+impl Site {
+    /// A fresh place.
+    pub async fn new(name: &'static str) -> Self {
+        Self::within(name, Arc::new(tempfile::tempdir().unwrap()))
+    }
+
+    /// A place in a folder.
+    #[must_use]
+    pub fn within(name: &'static str, folder: Arc<TempDir>) -> Self {
+        Self { name, folder, memory: MemoryStore::new(), synced: true }
+    }
+
+    /// Nothing there is synced: for tests that write a lot, and are about something else.
+    #[must_use]
+    pub fn unsynced(self) -> Self {
+        Self { synced: false, ..self }
+    }
+
+    /// The stores there, opened anew: what only a handle remembers is not in them.
+    pub async fn open(&self) -> Storage {
+        self.tenants().await.storage(&TenantId::default())
+    }
+
+    /// The stores there of any tenant, opened anew.
+    pub async fn tenants(&self) -> Arc<dyn Tenants> {
+        let (files, sqlite) = match self.synced {
+            true => (FsSync::default(), SqliteSync::default()),
+            false => (FsSync::Off, SqliteSync::Off),
+        };
+        let at = |name| self.folder.path().join(name);
+        match self.name {
+            "memory" => Arc::new(self.memory.clone()),
+            "files" => Arc::new(FsConfig::new(at("files")).with_sync(files).open().await.unwrap()),
+            "sqlite" => Arc::new(SqliteConfig::new(at("store.db")).with_sync(sqlite).open().await.unwrap()),
+            other => panic!("no kind of store is called {other}"),
+        }
+    }
+}

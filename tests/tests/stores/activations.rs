@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sites::{check_record, new_session, sites};
+use crate::shared::{check_record, new_session};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
@@ -11,6 +11,7 @@ use agent_core::session::Session;
 use agent_core::state::Reason;
 use agent_core::{SessionId, Storage};
 use agent_runtime::views::{Claim, RunStatus, SessionView};
+use agent_tests::{Site, each_store};
 
 /// A session and whoever does things to it.
 struct Desk {
@@ -56,81 +57,80 @@ impl Desk {
 /// Each claim of a session's work is in its journal, with who had it and how it came out: leased while its run goes on,
 /// blocked by a question, acked when it is done or was stopped, requeued when it is offered again, abandoned when it is
 /// given up. The journal is the log's: after a restart, and page by page, it is the same.
-#[tokio::test]
-async fn the_journal_tells_what_became_of_each_claim() {
+async fn the_journal_tells_what_became_of_each_claim(site: Site) {
     use Claim::{Abandoned, Acked, Blocked, Leased, Requeued};
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let id = new_session(&storage, &effects).await.id;
-        let desk = Desk { storage, effects, id };
-        let mut expected = Vec::new();
-        desk.say("one").await;
-        desk.run(RunEnd::Completed(Reason::EndTurn)).await;
-        expected.push(Acked);
-        desk.say("two").await;
-        desk.run(RunEnd::Interrupted).await;
-        expected.push(Acked);
-        desk.say("three").await;
-        let action: ActionId = "a".parse().unwrap();
-        desk.run(RunEnd::Await(PendingAction::new(action.clone(), ActionKind::Approval, "may I"))).await;
-        expected.push(Blocked);
-        let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
-        desk.commit(|commit| commit.event(NewEvent::of(&answer))).await;
-        desk.run(desk.retry(9)).await;
-        expected.push(Requeued);
-        let begun = desk.begin().await;
-        desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
-        expected.push(Requeued);
-        let begun = desk.begin().await;
-        desk.trigger(Trigger::run_lost(begun.epoch, desk.effects.now(), 9)).await;
-        expected.push(Requeued);
-        desk.begin().await;
-        desk.trigger(Trigger::ForceSuspend(Reason::ResourcesReleased)).await;
-        desk.trigger(Trigger::Resume).await;
-        expected.push(Requeued);
-        // Asked to stop, and lost before it could.
-        let begun = desk.begin().await;
-        desk.commit(|commit| commit.event(NewEvent::interrupt())).await;
-        desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
-        expected.push(Acked);
-        desk.say("four").await;
-        desk.run(RunEnd::Failed(Failure::new(Reason::RunError, "broken"))).await;
-        expected.push(Abandoned);
-        desk.say("five").await;
-        desk.begin().await;
-        desk.trigger(Trigger::Suspend(Reason::UserPaused)).await;
-        let asked = desk.storage.sessions.load(id).await.unwrap();
-        let (run, end) = (asked.lease.as_ref().unwrap().run, desk.retry(9));
-        desk.commit(|commit| commit.fence(run, asked.epoch).trigger(Trigger::EndRun(end))).await;
-        desk.trigger(Trigger::Resume).await;
-        expected.push(Requeued);
-        desk.run(desk.retry(1)).await;
-        desk.trigger(Trigger::Recover).await;
-        expected.push(Abandoned);
-        let begun = desk.begin().await;
-        desk.trigger(Trigger::run_lost(begun.epoch, desk.effects.now(), 1)).await;
-        desk.trigger(Trigger::Recover).await;
-        expected.push(Abandoned);
-        desk.begin().await;
+    let (storage, effects) = (site.open().await, Effects::default());
+    let id = new_session(&storage, &effects).await.id;
+    let desk = Desk { storage, effects, id };
+    let mut expected = Vec::new();
+    desk.say("one").await;
+    desk.run(RunEnd::Completed(Reason::EndTurn)).await;
+    expected.push(Acked);
+    desk.say("two").await;
+    desk.run(RunEnd::Interrupted).await;
+    expected.push(Acked);
+    desk.say("three").await;
+    let action: ActionId = "a".parse().unwrap();
+    desk.run(RunEnd::Await(PendingAction::new(action.clone(), ActionKind::Approval, "may I"))).await;
+    expected.push(Blocked);
+    let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
+    desk.commit(|commit| commit.event(NewEvent::of(&answer))).await;
+    desk.run(desk.retry(9)).await;
+    expected.push(Requeued);
+    let begun = desk.begin().await;
+    desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
+    expected.push(Requeued);
+    let begun = desk.begin().await;
+    desk.trigger(Trigger::run_lost(begun.epoch, desk.effects.now(), 9)).await;
+    expected.push(Requeued);
+    desk.begin().await;
+    desk.trigger(Trigger::ForceSuspend(Reason::ResourcesReleased)).await;
+    desk.trigger(Trigger::Resume).await;
+    expected.push(Requeued);
+    // Asked to stop, and lost before it could.
+    let begun = desk.begin().await;
+    desk.commit(|commit| commit.event(NewEvent::interrupt())).await;
+    desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
+    expected.push(Acked);
+    desk.say("four").await;
+    desk.run(RunEnd::Failed(Failure::new(Reason::RunError, "broken"))).await;
+    expected.push(Abandoned);
+    desk.say("five").await;
+    desk.begin().await;
+    desk.trigger(Trigger::Suspend(Reason::UserPaused)).await;
+    let asked = desk.storage.sessions.load(id).await.unwrap();
+    let (run, end) = (asked.lease.as_ref().unwrap().run, desk.retry(9));
+    desk.commit(|commit| commit.fence(run, asked.epoch).trigger(Trigger::EndRun(end))).await;
+    desk.trigger(Trigger::Resume).await;
+    expected.push(Requeued);
+    desk.run(desk.retry(1)).await;
+    desk.trigger(Trigger::Recover).await;
+    expected.push(Abandoned);
+    let begun = desk.begin().await;
+    desk.trigger(Trigger::run_lost(begun.epoch, desk.effects.now(), 1)).await;
+    desk.trigger(Trigger::Recover).await;
+    expected.push(Abandoned);
+    desk.begin().await;
 
-        let view = SessionView::new(site.open().await.sessions, id);
-        let now = view.runs(1, None).await.unwrap().runs.remove(0);
-        assert_eq!((now.claim, now.status, now.holder.as_str()), (Leased, RunStatus::Running, "laptop"));
-        desk.trigger(Trigger::Terminate(Reason::UserEnded)).await;
-        expected.push(Abandoned);
-        let whole = view.runs(100, None).await.unwrap();
-        let claims: Vec<_> = whole.runs.iter().rev().map(|entry| entry.claim).collect();
-        assert_eq!(claims, expected, "{}", site.name);
-        let (mut paged, mut next) = (Vec::new(), None);
-        loop {
-            let page = view.runs(3, next).await.unwrap();
-            paged.extend(page.runs);
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
+    let view = SessionView::new(site.open().await.sessions, id);
+    let now = view.runs(1, None).await.unwrap().runs.remove(0);
+    assert_eq!((now.claim, now.status, now.holder.as_str()), (Leased, RunStatus::Running, "laptop"));
+    desk.trigger(Trigger::Terminate(Reason::UserEnded)).await;
+    expected.push(Abandoned);
+    let whole = view.runs(100, None).await.unwrap();
+    let claims: Vec<_> = whole.runs.iter().rev().map(|entry| entry.claim).collect();
+    assert_eq!(claims, expected, "{}", site.name);
+    let (mut paged, mut next) = (Vec::new(), None);
+    loop {
+        let page = view.runs(3, next).await.unwrap();
+        paged.extend(page.runs);
+        next = page.next;
+        if next.is_none() {
+            break;
         }
-        assert_eq!(paged, whole.runs, "{}", site.name);
-        check_record(&desk.storage, id).await;
     }
+    assert_eq!(paged, whole.runs, "{}", site.name);
+    check_record(&desk.storage, id).await;
 }
+
+each_store!(the_journal_tells_what_became_of_each_claim);

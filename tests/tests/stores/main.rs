@@ -12,6 +12,6 @@ mod ledger;
 mod maintenance;
 mod purging;
 mod refusals;
+mod shared;
 mod sharing;
-mod sites;
 mod state_payload;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{call, json};
-use crate::sites::{log, new_session, sites};
+use crate::shared::{log, new_session};
 use agent_admin::audit::audited;
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{self, FindingKind, Verification};
@@ -17,6 +17,7 @@ use agent_core::store::{Purge, ReadEvents, Shelf};
 use agent_core::{ErrorKind, MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_sqlite::SqliteStore;
+use agent_tests::{Site, each_store};
 
 /// A workspace with a bound device, and a session in it that has a bit of everything.
 async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
@@ -81,52 +82,51 @@ async fn said(storage: &Storage, session: &Session) -> Vec<String> {
 
 /// A healthy session is saved whole: what is shown, with its calls and their results, and its documents; what was
 /// cleared stays cleared, and nothing waits.
-#[tokio::test]
-async fn all_that_is_shown_is_saved_and_nothing_that_was_cleared() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let session = world(&storage, &effects).await;
-        let secret = vec![NewEvent::user_message("secret")];
-        let now = storage.sessions.append(&effects, session.id, session.head, secret).await.unwrap().session;
-        let now = storage.sessions.clear(&effects, now.id).await.unwrap().session;
-        let after = vec![
-            NewEvent::agent_message("after"),
-            NewEvent::tool_use(call("open"), "ls", json("{}")),
-            NewEvent::new("x.app.note".parse().unwrap(), json("[1.10]")).with_extra("y", json("2")),
-            NewEvent::user_message("waits"),
-        ];
-        let now = storage.sessions.append(&effects, now.id, now.head, after).await.unwrap().session;
-        let text = DocumentWritten::after(None, "notes", Some("old".to_owned()));
-        let first = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
-        let now = storage.sessions.append(&effects, now.id, now.head, first).await.unwrap().session;
-        let text = DocumentWritten::after(now.document("notes"), "notes", Some("new".to_owned()));
-        let second = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
-        let now = storage.sessions.append(&effects, now.id, now.head, second).await.unwrap().session;
+async fn all_that_is_shown_is_saved_and_nothing_that_was_cleared(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let session = world(&storage, &effects).await;
+    let secret = vec![NewEvent::user_message("secret")];
+    let now = storage.sessions.append(&effects, session.id, session.head, secret).await.unwrap().session;
+    let now = storage.sessions.clear(&effects, now.id).await.unwrap().session;
+    let after = vec![
+        NewEvent::agent_message("after"),
+        NewEvent::tool_use(call("open"), "ls", json("{}")),
+        NewEvent::new("x.app.note".parse().unwrap(), json("[1.10]")).with_extra("y", json("2")),
+        NewEvent::user_message("waits"),
+    ];
+    let now = storage.sessions.append(&effects, now.id, now.head, after).await.unwrap().session;
+    let text = DocumentWritten::after(None, "notes", Some("old".to_owned()));
+    let first = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
+    let now = storage.sessions.append(&effects, now.id, now.head, first).await.unwrap().session;
+    let text = DocumentWritten::after(now.document("notes"), "notes", Some("new".to_owned()));
+    let second = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
+    let now = storage.sessions.append(&effects, now.id, now.head, second).await.unwrap().session;
 
-        let saved = salvage(&storage, &effects, now.id, None).await.unwrap();
-        assert_eq!((saved.read, saved.gaps.len()), (now.head.get(), 0), "{}", site.name);
-        let new = saved.session;
-        assert_eq!(new.workspace, now.workspace);
-        assert_eq!(new.attributes.labels.get("salvage.of"), Some(&now.id.to_string()));
-        let expected = ["agent: after", "call: open", "user: waits", "result: open Interrupted"];
-        assert_eq!(said(&storage, &new).await, expected, "{}", site.name);
-        let events = log(&storage, new.id).await;
-        assert!(!events.iter().any(|event| event.data.get().contains("secret")), "{}", site.name);
-        let note = events.iter().find(|event| event.kind.as_str() == "x.app.note").unwrap();
-        assert_eq!(
-            (note.data.get(), note.extra.get("y").map(|y| y.get().to_owned())),
-            ("[1.10]", Some("2".into()))
-        );
-        let document = events.iter().find_map(|event| match event.body().unwrap() {
-            Body::SessionDocumentWritten(written) => written.text,
-            _ => None,
-        });
-        assert_eq!(document.as_deref(), Some("new"));
-        assert_eq!((new.pending, new.status.state), (0, SessionState::Idle));
-        assert_eq!(storage.sessions.load(now.id).await.unwrap(), now, "the damaged one is as it was");
-        assert!(verify(&storage).await.is_sound());
-    }
+    let saved = salvage(&storage, &effects, now.id, None).await.unwrap();
+    assert_eq!((saved.read, saved.gaps.len()), (now.head.get(), 0), "{}", site.name);
+    let new = saved.session;
+    assert_eq!(new.workspace, now.workspace);
+    assert_eq!(new.attributes.labels.get("salvage.of"), Some(&now.id.to_string()));
+    let expected = ["agent: after", "call: open", "user: waits", "result: open Interrupted"];
+    assert_eq!(said(&storage, &new).await, expected, "{}", site.name);
+    let events = log(&storage, new.id).await;
+    assert!(!events.iter().any(|event| event.data.get().contains("secret")), "{}", site.name);
+    let note = events.iter().find(|event| event.kind.as_str() == "x.app.note").unwrap();
+    assert_eq!(
+        (note.data.get(), note.extra.get("y").map(|y| y.get().to_owned())),
+        ("[1.10]", Some("2".into()))
+    );
+    let document = events.iter().find_map(|event| match event.body().unwrap() {
+        Body::SessionDocumentWritten(written) => written.text,
+        _ => None,
+    });
+    assert_eq!(document.as_deref(), Some("new"));
+    assert_eq!((new.pending, new.status.state), (0, SessionState::Idle));
+    assert_eq!(storage.sessions.load(now.id).await.unwrap(), now, "the damaged one is as it was");
+    assert!(verify(&storage).await.is_sound());
 }
+
+each_store!(all_that_is_shown_is_saved_and_nothing_that_was_cleared);
 
 /// A long history, of a fork, is saved in several commits; a deleted session is not brought back.
 #[tokio::test]
@@ -153,17 +153,16 @@ async fn long_histories_are_saved_and_deleted_ones_are_not() {
 }
 
 /// The tenant's shelf and its audit lie in the workspace `default`; that nobody has made it is no mistake.
-#[tokio::test]
-async fn what_belongs_to_the_tenant_dangles_nowhere() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        Shelf::Tenant.open(&storage.sessions, &effects).await.unwrap();
-        let storage = audited(&storage, &effects, Actor::USER);
-        WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
-        let seen = verify(&storage).await;
-        assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
-    }
+async fn what_belongs_to_the_tenant_dangles_nowhere(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    Shelf::Tenant.open(&storage.sessions, &effects).await.unwrap();
+    let storage = audited(&storage, &effects, Actor::USER);
+    WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
+    let seen = verify(&storage).await;
+    assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
 }
+
+each_store!(what_belongs_to_the_tenant_dangles_nowhere);
 
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
 async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
@@ -180,30 +179,29 @@ async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) 
 
 /// What names something that is not there is found: two sessions and a device of a workspace that is gone, a history
 /// that was never there.
-#[tokio::test]
-async fn what_dangles_is_found() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let session = world(&storage, &effects).await;
-        assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
-        let fork = restore_a_fork(&storage, &effects, &session).await;
-        // Past the manager, which would not do this.
-        storage.workspaces.delete(session.workspace).await.unwrap();
-        let delete =
-            Commit::seal(&effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
-        let deleted = storage.sessions.commit(delete).await.unwrap().session;
-        storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
-        let seen = verify(&storage).await;
-        let texts: Vec<_> = seen.findings.iter().map(ToString::to_string).collect();
-        assert!(seen.findings.iter().all(|finding| finding.kind == FindingKind::Dangling), "{texts:#?}");
-        let has = |what: &str| texts.iter().filter(|text| text.contains(what)).count();
-        assert_eq!(has("device laptop: its workspace"), 1, "{}: {texts:#?}", site.name);
-        assert_eq!(has("was deleted"), 3, "{}: {texts:#?}", site.name);
-        let lies = format!("session {fork}: its history up to event 101 lies in session {}", session.id);
-        assert_eq!(has(&lies), 1, "{}: {texts:#?}", site.name);
-        assert_eq!(texts.len(), 4, "{}: {texts:#?}", site.name);
-    }
+async fn what_dangles_is_found(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let session = world(&storage, &effects).await;
+    assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
+    let fork = restore_a_fork(&storage, &effects, &session).await;
+    // Past the manager, which would not do this.
+    storage.workspaces.delete(session.workspace).await.unwrap();
+    let delete =
+        Commit::seal(&effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = storage.sessions.commit(delete).await.unwrap().session;
+    storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
+    let seen = verify(&storage).await;
+    let texts: Vec<_> = seen.findings.iter().map(ToString::to_string).collect();
+    assert!(seen.findings.iter().all(|finding| finding.kind == FindingKind::Dangling), "{texts:#?}");
+    let has = |what: &str| texts.iter().filter(|text| text.contains(what)).count();
+    assert_eq!(has("device laptop: its workspace"), 1, "{}: {texts:#?}", site.name);
+    assert_eq!(has("was deleted"), 3, "{}: {texts:#?}", site.name);
+    let lies = format!("session {fork}: its history up to event 101 lies in session {}", session.id);
+    assert_eq!(has(&lies), 1, "{}: {texts:#?}", site.name);
+    assert_eq!(texts.len(), 4, "{}: {texts:#?}", site.name);
 }
+
+each_store!(what_dangles_is_found);
 
 /// A list that cannot be read is a finding, and what else there is is looked at all the same: whatever page of a database is
 /// overwritten, `verify` tells of it and does not end.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sites::{check_record, new_session, sites};
+use crate::shared::{check_record, new_session};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
@@ -13,6 +13,7 @@ use agent_core::state::SessionState;
 use agent_core::{ErrorKind, SessionStoreExt, Storage};
 use agent_runtime::holdings::{DocumentWrite, Documents};
 use agent_runtime::state_payload::{RuntimeState, StatePayload, StateText};
+use agent_tests::{Site, each_store};
 use agent_transcript::{Speaker, TranscriptMessage};
 use proptest::prelude::*;
 
@@ -38,116 +39,99 @@ async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<Session> {
 
 /// A session's state has four named parts, the last any JSON with a version; what is exported is imported into another
 /// session, byte for byte, and is there after a restart.
-#[tokio::test]
-async fn the_state_of_a_session_is_put_into_another() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let (ann, bob) = (full(&storage, &effects, "Ann").await, full(&storage, &effects, "Bob").await);
-        let state = StatePayload::export(&*storage.sessions, ann.id).await.unwrap();
-        let text = state.to_json();
-        assert_eq!(
-            text,
-            "{\"format\":1,\"kind\":\"state\",\
-             \"history\":[{\"role\":\"user\",\"text\":\"I am Ann\"},{\"role\":\"assistant\",\"text\":\"Hello, Ann\"}],\
-             \"core_memory\":{\"persona\":{\"text\":\"kind to Ann\",\"limit\":2000}},\
-             \"documents\":{\"only Ann\":{\"text\":\"\"},\"plan\":{\"text\":\"second of Ann\",\"format\":2}},\
-             \"runtime\":{\"version\":3,\"state\":{\"step\":7.10}}}",
-            "{}",
-            site.name
-        );
-        let parsed = StatePayload::parse(&text).unwrap();
-        assert_eq!(parsed, state);
-        parsed.import(&*storage.sessions, &effects, bob.id, Actor::USER).await.unwrap();
-        drop(storage);
+async fn the_state_of_a_session_is_put_into_another(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let (ann, bob) = (full(&storage, &effects, "Ann").await, full(&storage, &effects, "Bob").await);
+    let state = StatePayload::export(&*storage.sessions, ann.id).await.unwrap();
+    let text = state.to_json();
+    assert_eq!(
+        text,
+        "{\"format\":1,\"kind\":\"state\",\
+         \"history\":[{\"role\":\"user\",\"text\":\"I am Ann\"},{\"role\":\"assistant\",\"text\":\"Hello, Ann\"}],\
+         \"core_memory\":{\"persona\":{\"text\":\"kind to Ann\",\"limit\":2000}},\
+         \"documents\":{\"only Ann\":{\"text\":\"\"},\"plan\":{\"text\":\"second of Ann\",\"format\":2}},\
+         \"runtime\":{\"version\":3,\"state\":{\"step\":7.10}}}",
+        "{}",
+        site.name
+    );
+    let parsed = StatePayload::parse(&text).unwrap();
+    assert_eq!(parsed, state);
+    parsed.import(&*storage.sessions, &effects, bob.id, Actor::USER).await.unwrap();
+    drop(storage);
 
-        let storage = site.open().await;
-        assert_eq!(StatePayload::export(&*storage.sessions, bob.id).await.unwrap().to_json(), text);
-        let documents = Documents::new(storage.sessions.clone(), effects.clone(), bob.id);
-        assert_eq!(documents.get("only Bob").await.unwrap(), None, "{}", site.name);
-        assert_eq!(
-            documents.versions("plan", 10).await.unwrap().len(),
-            1,
-            "{}: no version of Bob's",
-            site.name
-        );
-        check_record(&storage, bob.id).await;
-        let now = storage.sessions.load(bob.id).await.unwrap();
-        assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "nothing waits for an answer");
-        assert_eq!(
-            StatePayload::export(&*storage.sessions, ann.id).await.unwrap(),
-            state,
-            "Ann's is as it was"
-        );
-    }
+    let storage = site.open().await;
+    assert_eq!(StatePayload::export(&*storage.sessions, bob.id).await.unwrap().to_json(), text);
+    let documents = Documents::new(storage.sessions.clone(), effects.clone(), bob.id);
+    assert_eq!(documents.get("only Bob").await.unwrap(), None, "{}", site.name);
+    assert_eq!(documents.versions("plan", 10).await.unwrap().len(), 1, "{}: no version of Bob's", site.name);
+    check_record(&storage, bob.id).await;
+    let now = storage.sessions.load(bob.id).await.unwrap();
+    assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "nothing waits for an answer");
+    assert_eq!(StatePayload::export(&*storage.sessions, ann.id).await.unwrap(), state, "Ann's is as it was");
 }
+
+each_store!(the_state_of_a_session_is_put_into_another);
 
 /// A part that is missing, null or empty is empty after the import, each by itself, and nothing of what was there
 /// remains in it.
-#[tokio::test]
-async fn a_part_that_is_missing_or_empty_becomes_its_default() {
+async fn a_part_that_is_missing_or_empty_becomes_its_default(site: Site) {
     let whole = "\"history\":[{\"role\":\"user\",\"text\":\"hi\"}],\"core_memory\":{\"a\":{\"text\":\"b\",\"limit\":9}},\
                  \"documents\":{\"c\":{\"text\":\"d\"}},\"runtime\":{\"version\":1,\"state\":[1]}";
     let parts: Vec<&str> = whole.split_inclusive("],").flat_map(|part| part.split_inclusive("}},")).collect();
     let parts: Vec<&str> = parts.into_iter().map(|part| part.trim_end_matches(',')).collect();
     assert_eq!(parts.len(), 4);
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        for n in 0..4 {
-            for form in ["missing", "null", "empty"] {
-                let session = full(&storage, &effects, "Bob").await;
-                let mut given: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
-                let (name, _) = parts[n].split_once(':').unwrap();
-                match form {
-                    "missing" => drop(given.remove(n)),
-                    "null" => given[n] = format!("{name}:null"),
-                    _ => given[n] = format!("{name}:{}", ["[]", "{}", "{}", "null"][n]),
-                }
-                let text = format!("{{\"format\":1,\"kind\":\"state\",{}}}", given.join(","));
-                let state = StatePayload::parse(&text).unwrap();
-                state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap();
-                let now = StatePayload::export(&*storage.sessions, session.id).await.unwrap();
-                assert_eq!(now, state, "{}, {name} {form}", site.name);
-                let empty = [
-                    now.history.is_empty(),
-                    now.core_memory.is_empty(),
-                    now.documents.is_empty(),
-                    now.runtime.is_none(),
-                ];
-                assert_eq!(empty, [0, 1, 2, 3].map(|part| part == n), "{}, {name} {form}", site.name);
+    let (storage, effects) = (site.open().await, Effects::default());
+    for n in 0..4 {
+        for form in ["missing", "null", "empty"] {
+            let session = full(&storage, &effects, "Bob").await;
+            let mut given: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+            let (name, _) = parts[n].split_once(':').unwrap();
+            match form {
+                "missing" => drop(given.remove(n)),
+                "null" => given[n] = format!("{name}:null"),
+                _ => given[n] = format!("{name}:{}", ["[]", "{}", "{}", "null"][n]),
             }
+            let text = format!("{{\"format\":1,\"kind\":\"state\",{}}}", given.join(","));
+            let state = StatePayload::parse(&text).unwrap();
+            state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap();
+            let now = StatePayload::export(&*storage.sessions, session.id).await.unwrap();
+            assert_eq!(now, state, "{}, {name} {form}", site.name);
+            let empty = [
+                now.history.is_empty(),
+                now.core_memory.is_empty(),
+                now.documents.is_empty(),
+                now.runtime.is_none(),
+            ];
+            assert_eq!(empty, [0, 1, 2, 3].map(|part| part == n), "{}, {name} {form}", site.name);
         }
     }
 }
 
+each_store!(a_part_that_is_missing_or_empty_becomes_its_default);
+
 /// An import that is refused changes nothing.
-#[tokio::test]
-async fn an_import_that_is_refused_changes_nothing() {
-    for site in sites() {
-        let (storage, effects) = (site.open().await, Effects::default());
-        let session = full(&storage, &effects, "Bob").await;
-        let mut too_long = StatePayload::new();
-        too_long.history = vec![TranscriptMessage::new(Speaker::User, "again"); 1200];
-        let mut too_large = StatePayload::new();
-        too_large.core_memory.insert("persona".into(), StateText::new("long").with_limit(3));
-        for (state, expected) in [(too_long, ErrorKind::LimitExceeded), (too_large, ErrorKind::LimitExceeded)]
-        {
-            let refused =
-                state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
-            assert_eq!(*refused.kind(), expected, "{}: {refused}", site.name);
-        }
-        let begin = Trigger::BeginRun(LeaseRequest::new("holder", effects.new_run_id()));
-        let said = Commit::seal(&effects, session.id, session.head)
-            .event(NewEvent::user_message("go"))
-            .trigger(begin);
-        let running = storage.sessions.commit(said).await.unwrap().session;
-        let refused = StatePayload::new()
-            .import(&*storage.sessions, &effects, session.id, Actor::USER)
-            .await
-            .unwrap_err();
-        assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{}: {refused}", site.name);
-        assert_eq!(storage.sessions.load(session.id).await.unwrap(), running, "{}", site.name);
+async fn an_import_that_is_refused_changes_nothing(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let session = full(&storage, &effects, "Bob").await;
+    let mut too_long = StatePayload::new();
+    too_long.history = vec![TranscriptMessage::new(Speaker::User, "again"); 1200];
+    let mut too_large = StatePayload::new();
+    too_large.core_memory.insert("persona".into(), StateText::new("long").with_limit(3));
+    for (state, expected) in [(too_long, ErrorKind::LimitExceeded), (too_large, ErrorKind::LimitExceeded)] {
+        let refused = state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
+        assert_eq!(*refused.kind(), expected, "{}: {refused}", site.name);
     }
+    let begin = Trigger::BeginRun(LeaseRequest::new("holder", effects.new_run_id()));
+    let said =
+        Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("go")).trigger(begin);
+    let running = storage.sessions.commit(said).await.unwrap().session;
+    let refused =
+        StatePayload::new().import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{}: {refused}", site.name);
+    assert_eq!(storage.sessions.load(session.id).await.unwrap(), running, "{}", site.name);
 }
+
+each_store!(an_import_that_is_refused_changes_nothing);
 
 /// Newer documents and other kinds are refused by name, what is no state is damage, and no document stands in two
 /// parts.

@@ -1,40 +1,13 @@
-//! A place for each kind of store, so that a test asks the same of all.
+//! What the tests of every kind of store share.
 
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::event::Event;
 use agent_core::session::Session;
-use agent_core::{MemoryStore, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin};
-use agent_storage_fs::FsStore;
-use agent_storage_sqlite::SqliteStore;
 use futures::TryStreamExt;
-use tempfile::TempDir;
-
-/// Where a store keeps its data: in memory, in files or in one SQLite file.
-pub(crate) struct Site {
-    pub(crate) name: &'static str,
-    memory: MemoryStore,
-    folder: TempDir,
-}
-
-/// A fresh place of each kind.
-pub(crate) fn sites() -> Vec<Site> {
-    let site = |name| Site { name, memory: MemoryStore::new(), folder: tempfile::tempdir().unwrap() };
-    ["memory", "files", "sqlite"].map(site).into()
-}
-
-impl Site {
-    /// The stores there, opened anew: what only a handle remembers is not in them.
-    pub(crate) async fn open(&self) -> Storage {
-        match self.name {
-            "memory" => self.memory.clone().into(),
-            "files" => FsStore::open(self.folder.path()).await.unwrap().into(),
-            _ => SqliteStore::open(self.folder.path().join("store.db")).await.unwrap().into(),
-        }
-    }
-}
 
 /// A session of the default workspace.
 pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Arc<Session> {
