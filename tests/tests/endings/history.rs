@@ -13,9 +13,10 @@ use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::holdings::DocumentWrite;
 use agent_runtime::retention::Former;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider, SessionHandle};
+use agent_tests::each_store;
 
 use crate::cut::{Cut, Cutting};
-use crate::site::{Hands, SECRET, device, history, manager, say, sites, small_world};
+use crate::site::{Hands, SECRET, Site, device, history, manager, say, small_world};
 
 fn agent(storage: &Storage) -> AgentRuntime {
     let builder = AgentBuilder::new(Config::default()).with_llm(Arc::new(EchoProvider::new()));
@@ -38,234 +39,212 @@ async fn visible(storage: &Storage, id: SessionId) -> (Arc<Session>, Vec<String>
 
 /// A reset leaves nothing of what was said, waits or is noted; the old session is archived with all of it, and can
 /// be restored, or it is gone. Whatever it was doing.
-#[tokio::test]
-async fn a_reset_leaves_nothing_and_keeps_the_old_if_asked() {
-    for site in sites().await {
-        let mut round = 0;
-        for former in [Former::Archive, Former::Delete] {
-            for running in [false, true] {
-                round += 1;
-                let storage = site.fresh(round);
-                let agent = agent(&storage);
-                let chat = agent.open(&device("laptop")).await.unwrap();
-                tell(&chat, SECRET).await;
-                chat.update(Patch::new().label("memory", "important")).await.unwrap();
-                let note = DocumentWrite::new("memory", "blue", agent_core::model::Actor::USER);
-                chat.documents().put(note).await.unwrap();
-                let at = Timestamp::from_micros(4_000_000_000_000_000);
-                let wake = NewEvent::wake_scheduled(Wake::new("later", at));
-                storage.sessions.append(agent.effects(), chat.id(), Seq::ZERO, vec![wake]).await.unwrap();
-                chat.send("not answered yet").await.unwrap();
-                if running {
-                    let seen = chat.refresh().await.unwrap().head;
-                    let lease = agent_core::commit::LeaseRequest::new("phone", agent.effects().new_run_id());
-                    let begin = agent_core::commit::Commit::seal(agent.effects(), chat.id(), seen)
-                        .trigger(agent_core::commit::Trigger::BeginRun(lease));
-                    storage.sessions.commit(begin).await.unwrap();
-                }
-                let before = chat.refresh().await.unwrap();
-                let new = chat.reset(former).await.unwrap();
-                assert_ne!(new.id(), chat.id(), "{}", site.name);
-                let (now, shown, context) = visible(&storage, new.id()).await;
-                assert_eq!((shown.len(), context.len()), (1, 0), "{}: {shown:?}", site.name);
-                assert_eq!((now.pending, now.wakes.len(), now.counts.messages()), (0, 0, 0), "{}", site.name);
-                assert_eq!(new.documents().list().await.unwrap(), [], "{}", site.name);
-                assert_eq!(
-                    (now.attributes.clone(), now.status.state),
-                    (Default::default(), SessionState::Idle)
-                );
-                assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), new.id(), "{}", site.name);
-                assert_eq!(tell(&new, "hello").await, "hello", "{}", site.name);
-                let old = chat.refresh().await.unwrap();
-                match former {
-                    Former::Archive => {
-                        assert_eq!(old.status.state, SessionState::Archived, "{}", site.name);
-                        chat.unarchive().await.unwrap();
-                        let back = chat.refresh().await.unwrap();
-                        assert_eq!((back.pending, &back.wakes), (1, &before.wakes), "{}", site.name);
-                        assert_eq!(back.attributes, before.attributes, "{}", site.name);
-                        let note = chat.documents().get("memory").await.unwrap();
-                        assert_eq!(note.unwrap().text, "blue", "{}", site.name);
-                        if running {
-                            chat.resume().await.unwrap();
-                        }
-                        let run = chat.wake().await.unwrap().expect("its input waits still");
-                        assert_eq!(run.finish().await.unwrap().text, "not answered yet", "{}", site.name);
+async fn a_reset_leaves_nothing_and_keeps_the_old_if_asked(site: Site) {
+    let mut round = 0;
+    for former in [Former::Archive, Former::Delete] {
+        for running in [false, true] {
+            round += 1;
+            let storage = site.fresh(round);
+            let agent = agent(&storage);
+            let chat = agent.open(&device("laptop")).await.unwrap();
+            tell(&chat, SECRET).await;
+            chat.update(Patch::new().label("memory", "important")).await.unwrap();
+            let note = DocumentWrite::new("memory", "blue", agent_core::model::Actor::USER);
+            chat.documents().put(note).await.unwrap();
+            let at = Timestamp::from_micros(4_000_000_000_000_000);
+            let wake = NewEvent::wake_scheduled(Wake::new("later", at));
+            storage.sessions.append(agent.effects(), chat.id(), Seq::ZERO, vec![wake]).await.unwrap();
+            chat.send("not answered yet").await.unwrap();
+            if running {
+                let seen = chat.refresh().await.unwrap().head;
+                let lease = agent_core::commit::LeaseRequest::new("phone", agent.effects().new_run_id());
+                let begin = agent_core::commit::Commit::seal(agent.effects(), chat.id(), seen)
+                    .trigger(agent_core::commit::Trigger::BeginRun(lease));
+                storage.sessions.commit(begin).await.unwrap();
+            }
+            let before = chat.refresh().await.unwrap();
+            let new = chat.reset(former).await.unwrap();
+            assert_ne!(new.id(), chat.id(), "{}", site.name);
+            let (now, shown, context) = visible(&storage, new.id()).await;
+            assert_eq!((shown.len(), context.len()), (1, 0), "{}: {shown:?}", site.name);
+            assert_eq!((now.pending, now.wakes.len(), now.counts.messages()), (0, 0, 0), "{}", site.name);
+            assert_eq!(new.documents().list().await.unwrap(), [], "{}", site.name);
+            assert_eq!((now.attributes.clone(), now.status.state), (Default::default(), SessionState::Idle));
+            assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), new.id(), "{}", site.name);
+            assert_eq!(tell(&new, "hello").await, "hello", "{}", site.name);
+            let old = chat.refresh().await.unwrap();
+            match former {
+                Former::Archive => {
+                    assert_eq!(old.status.state, SessionState::Archived, "{}", site.name);
+                    chat.unarchive().await.unwrap();
+                    let back = chat.refresh().await.unwrap();
+                    assert_eq!((back.pending, &back.wakes), (1, &before.wakes), "{}", site.name);
+                    assert_eq!(back.attributes, before.attributes, "{}", site.name);
+                    let note = chat.documents().get("memory").await.unwrap();
+                    assert_eq!(note.unwrap().text, "blue", "{}", site.name);
+                    if running {
+                        chat.resume().await.unwrap();
                     }
-                    _ => assert_eq!(old.status.state, SessionState::Deleted, "{}", site.name),
+                    let run = chat.wake().await.unwrap().expect("its input waits still");
+                    assert_eq!(run.finish().await.unwrap().text, "not answered yet", "{}", site.name);
                 }
+                _ => assert_eq!(old.status.state, SessionState::Deleted, "{}", site.name),
             }
         }
     }
 }
+
+each_store!(a_reset_leaves_nothing_and_keeps_the_old_if_asked and mixed);
 
 /// Cut at any call, whoever opens the workspace finds the old session whole, or a new one with nothing in it; doing
 /// it again ends the old one.
-#[tokio::test]
-async fn a_reset_that_is_cut_shows_the_old_or_the_new() {
-    for site in sites().await {
-        let mut round = 0;
-        for cut in Cut::ALL {
-            for at in 1.. {
-                round += 1;
-                let (storage, clock) = (site.fresh(round), Hands::new());
-                let world = small_world(&storage, &clock, "one").await;
-                let before = history(&storage, world.main).await;
-                let cutting = Cutting::new(&storage, at, cut);
-                let result = manager(&cutting.storage(), &clock).reset(world.main, Former::Archive).await;
-                let was_cut = cutting.calls() >= at;
-                let when = format!("{}, {cut:?} at call {at}", site.name);
-                assert_eq!(result.is_err(), was_cut, "{when}");
-                let manager = manager(&storage, &clock);
-                let resolved = manager.resolve(&world.devices[0]).await.unwrap();
-                let found = manager.main_session(&resolved.workspace).await.unwrap();
-                if found.id == world.main {
-                    assert_eq!(history(&storage, world.main).await, before, "{when}");
-                } else {
-                    assert_eq!(
-                        (found.counts.messages(), found.status.state),
-                        (0, SessionState::Idle),
-                        "{when}"
-                    );
-                }
-                manager.reset(world.main, Former::Archive).await.unwrap();
-                let old = storage.sessions.load(world.main).await.unwrap();
-                assert_eq!(old.status.state, SessionState::Archived, "{when}");
-                if !was_cut {
-                    break;
-                }
+async fn a_reset_that_is_cut_shows_the_old_or_the_new(site: Site) {
+    let mut round = 0;
+    for cut in Cut::ALL {
+        for at in 1.. {
+            round += 1;
+            let (storage, clock) = (site.fresh(round), Hands::new());
+            let world = small_world(&storage, &clock, "one").await;
+            let before = history(&storage, world.main).await;
+            let cutting = Cutting::new(&storage, at, cut);
+            let result = manager(&cutting.storage(), &clock).reset(world.main, Former::Archive).await;
+            let was_cut = cutting.calls() >= at;
+            let when = format!("{}, {cut:?} at call {at}", site.name);
+            assert_eq!(result.is_err(), was_cut, "{when}");
+            let manager = manager(&storage, &clock);
+            let resolved = manager.resolve(&world.devices[0]).await.unwrap();
+            let found = manager.main_session(&resolved.workspace).await.unwrap();
+            if found.id == world.main {
+                assert_eq!(history(&storage, world.main).await, before, "{when}");
+            } else {
+                assert_eq!((found.counts.messages(), found.status.state), (0, SessionState::Idle), "{when}");
+            }
+            manager.reset(world.main, Former::Archive).await.unwrap();
+            let old = storage.sessions.load(world.main).await.unwrap();
+            assert_eq!(old.status.state, SessionState::Archived, "{when}");
+            if !was_cut {
+                break;
             }
         }
     }
 }
+
+each_store!(a_reset_that_is_cut_shows_the_old_or_the_new and mixed);
 
 /// A full write replaces all that is visible, in one step, in its order, from the head that its writer has read;
 /// from an older one it is refused, and nothing changes. None of it waits for a run; wakes stay.
-#[tokio::test]
-async fn a_full_write_replaces_the_conversation_or_is_refused() {
-    for site in sites().await {
-        let (storage, clock) = (site.fresh(0), Hands::new());
-        let world = small_world(&storage, &clock, "one").await;
-        let (effects, sessions) = (crate::site::effects(&clock), &storage.sessions);
-        let due = effects.now();
-        let wake = NewEvent::wake_scheduled(Wake::new("due", due));
-        let old = sessions.append(&effects, world.main, Seq::ZERO, vec![wake]).await.unwrap().session;
-        let now = say(&storage, &clock, world.main, "newer").await.unwrap();
-        let messages = || {
-            let [a, b] = ["q1", "q2"].map(NewEvent::user_message);
-            let [x, y] = ["a1", "a2"].map(NewEvent::agent_message);
-            vec![a, x, b, y]
-        };
-        let error = sessions.replace(&effects, world.main, old.head, messages()).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
-        assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
-        let wrong = vec![NewEvent::user_message("fine"), NewEvent::interrupt()];
-        let error = sessions.replace(&effects, world.main, now.head, wrong).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: {error}", site.name);
-        assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
+async fn a_full_write_replaces_the_conversation_or_is_refused(site: Site) {
+    let (storage, clock) = (site.fresh(0), Hands::new());
+    let world = small_world(&storage, &clock, "one").await;
+    let (effects, sessions) = (crate::site::effects(&clock), &storage.sessions);
+    let due = effects.now();
+    let wake = NewEvent::wake_scheduled(Wake::new("due", due));
+    let old = sessions.append(&effects, world.main, Seq::ZERO, vec![wake]).await.unwrap().session;
+    let now = say(&storage, &clock, world.main, "newer").await.unwrap();
+    let messages = || {
+        let [a, b] = ["q1", "q2"].map(NewEvent::user_message);
+        let [x, y] = ["a1", "a2"].map(NewEvent::agent_message);
+        vec![a, x, b, y]
+    };
+    let error = sessions.replace(&effects, world.main, old.head, messages()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
+    assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
+    let wrong = vec![NewEvent::user_message("fine"), NewEvent::interrupt()];
+    let error = sessions.replace(&effects, world.main, now.head, wrong).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: {error}", site.name);
+    assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
 
-        let before = history(&storage, world.main).await;
-        let done = sessions.replace(&effects, world.main, now.head, messages()).await.unwrap();
-        assert_eq!(
-            history(&storage, world.main).await[..before.len()],
-            before,
-            "{}: the log stays",
-            site.name
-        );
-        let (now, _, context) = visible(&storage, world.main).await;
-        assert_eq!(now, done.session, "{}", site.name);
-        assert_eq!((now.pending, now.wakes.len()), (0, 1), "{}: what is due stays due", site.name);
-        let user = |text: &str| ModelMessage::User(text.to_owned());
-        let agent = ModelMessage::agent;
-        assert_eq!(context, [user("q1"), agent("a1"), user("q2"), agent("a2")], "{}", site.name);
-    }
+    let before = history(&storage, world.main).await;
+    let done = sessions.replace(&effects, world.main, now.head, messages()).await.unwrap();
+    assert_eq!(history(&storage, world.main).await[..before.len()], before, "{}: the log stays", site.name);
+    let (now, _, context) = visible(&storage, world.main).await;
+    assert_eq!(now, done.session, "{}", site.name);
+    assert_eq!((now.pending, now.wakes.len()), (0, 1), "{}: what is due stays due", site.name);
+    let user = |text: &str| ModelMessage::User(text.to_owned());
+    let agent = ModelMessage::agent;
+    assert_eq!(context, [user("q1"), agent("a1"), user("q2"), agent("a2")], "{}", site.name);
 }
+
+each_store!(a_full_write_replaces_the_conversation_or_is_refused and mixed);
 
 /// An archived session is hidden, readable by its id, takes no input, and is restored as it was.
-#[tokio::test]
-async fn archived_is_hidden_readable_and_restorable() {
-    for site in sites().await {
-        let storage = site.fresh(0);
-        let agent = agent(&storage);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        tell(&chat, "hello").await;
-        chat.send("still open").await.unwrap();
-        let before = chat.refresh().await.unwrap();
-        chat.archive().await.unwrap();
-        chat.archive().await.unwrap();
-        let listed = async |query| storage.sessions.list(query).await.unwrap().items.len();
-        assert_eq!(listed(SessionQuery::new()).await, 0, "{}", site.name);
-        assert_eq!(listed(SessionQuery::new().states([SessionState::Archived])).await, 1, "{}", site.name);
-        let again = agent.session(chat.id()).await.unwrap();
-        assert_eq!(again.snapshot().status.reason, Reason::UserArchived, "{}", site.name);
-        assert!(history(&storage, chat.id()).await.len() > 3, "{}", site.name);
-        let error = again.prompt("no").await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{}: {error}", site.name);
-        again.unarchive().await.unwrap();
-        let now = again.refresh().await.unwrap();
-        assert_eq!((now.status, now.pending), (before.status, 1), "{}", site.name);
-        let run = again.wake().await.unwrap().expect("what was open is open");
-        assert_eq!(run.finish().await.unwrap().text, "still open", "{}", site.name);
-        assert_eq!(listed(SessionQuery::new()).await, 1, "{}", site.name);
-    }
+async fn archived_is_hidden_readable_and_restorable(site: Site) {
+    let storage = site.fresh(0);
+    let agent = agent(&storage);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    tell(&chat, "hello").await;
+    chat.send("still open").await.unwrap();
+    let before = chat.refresh().await.unwrap();
+    chat.archive().await.unwrap();
+    chat.archive().await.unwrap();
+    let listed = async |query| storage.sessions.list(query).await.unwrap().items.len();
+    assert_eq!(listed(SessionQuery::new()).await, 0, "{}", site.name);
+    assert_eq!(listed(SessionQuery::new().states([SessionState::Archived])).await, 1, "{}", site.name);
+    let again = agent.session(chat.id()).await.unwrap();
+    assert_eq!(again.snapshot().status.reason, Reason::UserArchived, "{}", site.name);
+    assert!(history(&storage, chat.id()).await.len() > 3, "{}", site.name);
+    let error = again.prompt("no").await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{}: {error}", site.name);
+    again.unarchive().await.unwrap();
+    let now = again.refresh().await.unwrap();
+    assert_eq!((now.status, now.pending), (before.status, 1), "{}", site.name);
+    let run = again.wake().await.unwrap().expect("what was open is open");
+    assert_eq!(run.finish().await.unwrap().text, "still open", "{}", site.name);
+    assert_eq!(listed(SessionQuery::new()).await, 1, "{}", site.name);
 }
+
+each_store!(archived_is_hidden_readable_and_restorable and mixed);
 
 /// After any sequence of switches between sessions, with anything done in them, what is seen of each is what a
 /// program sees that opens it for the first time.
-#[tokio::test]
-async fn after_any_switches_a_session_is_as_if_freshly_loaded() {
-    for site in sites().await {
-        for seed in 0..4u64 {
-            let storage = site.fresh(usize::try_from(seed).unwrap());
-            let chance = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
-            let pick = |of: usize| usize::try_from(chance.random_u64() % of as u64).unwrap();
-            let agent = agent(&storage);
-            let first = agent.open(&device("laptop")).await.unwrap();
-            let workspace = first.snapshot().workspace;
-            let mut chats = vec![first];
-            for n in 0..60 {
-                let chat = chats[pick(chats.len())].clone();
-                let name = chat.id();
-                match pick(9) {
-                    0 => chats.push(agent.new_session(workspace, &Patch::new()).await.unwrap()),
-                    1 => chats.push(chat.fork(None).await.unwrap()),
-                    2 => chat.clear().await.unwrap(),
-                    3 => chat.update(Patch::new().label("of", name.to_string())).await.unwrap(),
-                    4 => drop(agent.workspaces().set_main_session(workspace, name).await.unwrap()),
-                    5 => drop(chat.compact(None, &format!("summary of {name}")).await),
-                    _ => drop(tell(&chat, &format!("{n} in {name}")).await),
-                }
-                let main = agent.workspaces().load(workspace).await.unwrap().main_session;
-                assert_eq!(
-                    agent.open(&device("laptop")).await.unwrap().id(),
-                    main,
-                    "{}, seed {seed}",
-                    site.name
-                );
-                let fresh = self::agent(&storage).session(name).await.unwrap();
-                chat.refresh().await.unwrap();
-                assert_eq!(chat.snapshot(), fresh.snapshot(), "{}, seed {seed}", site.name);
-                let seen = |chat: SessionHandle| async move {
-                    let (session, shown, context) = visible(chat.runtime().storage(), chat.id()).await;
-                    (session, shown, context)
-                };
-                assert_eq!(seen(chat.clone()).await, seen(fresh).await, "{}, seed {seed}", site.name);
+async fn after_any_switches_a_session_is_as_if_freshly_loaded(site: Site) {
+    for seed in 0..4u64 {
+        let storage = site.fresh(usize::try_from(seed).unwrap());
+        let chance = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+        let pick = |of: usize| usize::try_from(chance.random_u64() % of as u64).unwrap();
+        let agent = agent(&storage);
+        let first = agent.open(&device("laptop")).await.unwrap();
+        let workspace = first.snapshot().workspace;
+        let mut chats = vec![first];
+        for n in 0..60 {
+            let chat = chats[pick(chats.len())].clone();
+            let name = chat.id();
+            match pick(9) {
+                0 => chats.push(agent.new_session(workspace, &Patch::new()).await.unwrap()),
+                1 => chats.push(chat.fork(None).await.unwrap()),
+                2 => chat.clear().await.unwrap(),
+                3 => chat.update(Patch::new().label("of", name.to_string())).await.unwrap(),
+                4 => drop(agent.workspaces().set_main_session(workspace, name).await.unwrap()),
+                5 => drop(chat.compact(None, &format!("summary of {name}")).await),
+                _ => drop(tell(&chat, &format!("{n} in {name}")).await),
             }
-            // Nothing that was said in one is in another that was not forked from it.
-            for chat in &chats {
-                let family: Vec<String> = {
-                    let now = chat.refresh().await.unwrap();
-                    let ancestors = now.lineage.segments.iter().map(|segment| segment.session);
-                    ancestors.chain([now.id]).map(|id| id.to_string()).collect()
-                };
-                let (_, _, context) = visible(&storage, chat.id()).await;
-                for message in context {
-                    if let ModelMessage::User(text) | ModelMessage::Agent { text, .. } = message {
-                        let of = text.split(" in ").nth(1).unwrap();
-                        assert!(family.iter().any(|id| id == of), "{}, seed {seed}: {text}", site.name);
-                    }
+            let main = agent.workspaces().load(workspace).await.unwrap().main_session;
+            assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), main, "{}, seed {seed}", site.name);
+            let fresh = self::agent(&storage).session(name).await.unwrap();
+            chat.refresh().await.unwrap();
+            assert_eq!(chat.snapshot(), fresh.snapshot(), "{}, seed {seed}", site.name);
+            let seen = |chat: SessionHandle| async move {
+                let (session, shown, context) = visible(chat.runtime().storage(), chat.id()).await;
+                (session, shown, context)
+            };
+            assert_eq!(seen(chat.clone()).await, seen(fresh).await, "{}, seed {seed}", site.name);
+        }
+        // Nothing that was said in one is in another that was not forked from it.
+        for chat in &chats {
+            let family: Vec<String> = {
+                let now = chat.refresh().await.unwrap();
+                let ancestors = now.lineage.segments.iter().map(|segment| segment.session);
+                ancestors.chain([now.id]).map(|id| id.to_string()).collect()
+            };
+            let (_, _, context) = visible(&storage, chat.id()).await;
+            for message in context {
+                if let ModelMessage::User(text) | ModelMessage::Agent { text, .. } = message {
+                    let of = text.split(" in ").nth(1).unwrap();
+                    assert!(family.iter().any(|id| id == of), "{}, seed {seed}: {text}", site.name);
                 }
             }
         }
     }
 }
+
+each_store!(after_any_switches_a_session_is_as_if_freshly_loaded and mixed);

@@ -13,10 +13,11 @@ use agent_core::{
     Epoch, ErrorKind, MemoryStore, RunId, Seq, SessionStore, SessionStoreExt, Storage, Timestamp, WorkspaceId,
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
+use agent_tests::each_store;
 use futures::FutureExt;
 
 use crate::rules;
-use crate::site::{history, sites};
+use crate::site::{Site, history};
 
 /// A session in the hands of chance.
 struct Life<'a> {
@@ -237,18 +238,17 @@ async fn live(storage: &Storage, seed: u64, steps: usize) {
 /// Interrupted after any commit, cut by limits, forked, cleared, compacted or expired: what a model is
 /// given keeps the rules of every provider. The seed of a life that breaks one is printed; AGENT_ENDINGS_SEED lives it
 /// again.
-#[tokio::test]
-async fn every_cut_is_safe_for_every_provider() {
+async fn every_cut_is_safe_for_every_provider(site: Site) {
     let one: Option<u64> = std::env::var("AGENT_ENDINGS_SEED").ok().map(|seed| seed.parse().unwrap());
-    for site in sites().await {
-        let lives = if site.name == "memory" { 300 } else { 8 };
-        for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
-            let storage = site.fresh(usize::try_from(seed).unwrap());
-            let life = std::panic::AssertUnwindSafe(live(&storage, seed, 30)).catch_unwind().await;
-            assert!(life.is_ok(), "{}: AGENT_ENDINGS_SEED={seed}", site.name);
-        }
+    let lives = if site.name == "memory" { 300 } else { 8 };
+    for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
+        let storage = site.fresh(usize::try_from(seed).unwrap());
+        let life = std::panic::AssertUnwindSafe(live(&storage, seed, 30)).catch_unwind().await;
+        assert!(life.is_ok(), "{}: AGENT_ENDINGS_SEED={seed}", site.name);
     }
 }
+
+each_store!(every_cut_is_safe_for_every_provider and mixed);
 
 /// A result as a model is given it, of a call of this id.
 pub(crate) fn result_of(id: &str) -> ModelToolResult {
@@ -272,57 +272,52 @@ pub(crate) fn result_of(id: &str) -> ModelToolResult {
 }
 
 /// A summary cannot stand for an open call, for what another stands for already, or for what is not there.
-#[tokio::test]
-async fn a_summary_stands_only_for_what_is_closed() {
-    for site in sites().await {
-        let storage = site.fresh(0);
-        let effects = Effects::seeded(3, Timestamp::from_micros(1_771_151_400_000_000));
-        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let now = storage.sessions.create(&effects, new).await.unwrap();
-        let mut life = Life { storage: &storage, effects: effects.clone(), now, run: None, said: 0 };
-        life.begin(true).await;
-        let asked = life.now.head;
-        let call: CallId = "call_1".parse().unwrap();
-        life.commit(life.seal().event(NewEvent::tool_use(call.clone(), "look", RawJson::empty_object())))
-            .await;
-        let compact = async |life: &Life<'_>, until: Option<Seq>| {
-            life.storage.sessions.compact(&life.effects, life.now.id, until, "short").await
-        };
-        for until in [Some(Seq::ZERO), Some(asked), Some(life.now.head), Some(life.now.head.next())] {
-            let error = compact(&life, until).await.unwrap_err();
-            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}, {until:?}: {error}", site.name);
-        }
-        // Also where it is written as it is, and nobody looked.
-        for until in [Seq::ZERO, life.now.head, Seq::new(1000)] {
-            let raw =
-                life.outside().event(NewEvent::of(&Body::SessionCompacted(Compaction::new(until, "no"))));
-            let error = storage.sessions.commit(raw).await.unwrap_err();
-            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}, {until}: {error}", site.name);
-        }
-        let before = compact(&life, None).await.unwrap();
-        assert_eq!(before.session.context_from, Seq::new(1), "{}: before the question", site.name);
-        life.now = before.session;
-        let done = life
-            .seal()
-            .event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))
-            .event(NewEvent::agent_message("done"))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
-        life.commit(done).await;
-        let between = Seq::new(asked.get() + 1);
-        let error = compact(&life, Some(between)).await.unwrap_err();
-        assert!(error.to_string().contains("open at event"), "{}: {error}", site.name);
-        let head = life.now.head;
-        let all = compact(&life, None).await.unwrap();
-        assert_eq!(all.session.context_from, head, "{}", site.name);
-        let error = compact(&life, Some(head)).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: twice: {error}", site.name);
-        life.now = all.session;
-        let context =
-            ModelContext::read(&*storage.sessions, &life.now, ContextLimits::default()).await.unwrap();
-        assert_eq!(context.messages(), [ModelMessage::Summary("short".to_owned())], "{}", site.name);
-        life.commit(life.outside().event(NewEvent::history_cleared())).await;
-        let context =
-            ModelContext::read(&*storage.sessions, &life.now, ContextLimits::default()).await.unwrap();
-        assert_eq!(context.messages(), [], "{}: cleared, with its summary", site.name);
+async fn a_summary_stands_only_for_what_is_closed(site: Site) {
+    let storage = site.fresh(0);
+    let effects = Effects::seeded(3, Timestamp::from_micros(1_771_151_400_000_000));
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let now = storage.sessions.create(&effects, new).await.unwrap();
+    let mut life = Life { storage: &storage, effects: effects.clone(), now, run: None, said: 0 };
+    life.begin(true).await;
+    let asked = life.now.head;
+    let call: CallId = "call_1".parse().unwrap();
+    life.commit(life.seal().event(NewEvent::tool_use(call.clone(), "look", RawJson::empty_object()))).await;
+    let compact = async |life: &Life<'_>, until: Option<Seq>| {
+        life.storage.sessions.compact(&life.effects, life.now.id, until, "short").await
+    };
+    for until in [Some(Seq::ZERO), Some(asked), Some(life.now.head), Some(life.now.head.next())] {
+        let error = compact(&life, until).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}, {until:?}: {error}", site.name);
     }
+    // Also where it is written as it is, and nobody looked.
+    for until in [Seq::ZERO, life.now.head, Seq::new(1000)] {
+        let raw = life.outside().event(NewEvent::of(&Body::SessionCompacted(Compaction::new(until, "no"))));
+        let error = storage.sessions.commit(raw).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}, {until}: {error}", site.name);
+    }
+    let before = compact(&life, None).await.unwrap();
+    assert_eq!(before.session.context_from, Seq::new(1), "{}: before the question", site.name);
+    life.now = before.session;
+    let done = life
+        .seal()
+        .event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))
+        .event(NewEvent::agent_message("done"))
+        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    life.commit(done).await;
+    let between = Seq::new(asked.get() + 1);
+    let error = compact(&life, Some(between)).await.unwrap_err();
+    assert!(error.to_string().contains("open at event"), "{}: {error}", site.name);
+    let head = life.now.head;
+    let all = compact(&life, None).await.unwrap();
+    assert_eq!(all.session.context_from, head, "{}", site.name);
+    let error = compact(&life, Some(head)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: twice: {error}", site.name);
+    life.now = all.session;
+    let context = ModelContext::read(&*storage.sessions, &life.now, ContextLimits::default()).await.unwrap();
+    assert_eq!(context.messages(), [ModelMessage::Summary("short".to_owned())], "{}", site.name);
+    life.commit(life.outside().event(NewEvent::history_cleared())).await;
+    let context = ModelContext::read(&*storage.sessions, &life.now, ContextLimits::default()).await.unwrap();
+    assert_eq!(context.messages(), [], "{}: cleared, with its summary", site.name);
 }
+
+each_store!(a_summary_stands_only_for_what_is_closed and mixed);

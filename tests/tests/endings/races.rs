@@ -6,11 +6,12 @@ use agent_admin::manifest::Manifest;
 use agent_core::event::Body;
 use agent_core::session::{Fork, Session};
 use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage};
+use agent_tests::each_store;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::cut::Cutting;
-use crate::site::{Hands, World, effects, history, manager, say, sites, small_world};
+use crate::site::{Hands, Site, World, effects, history, manager, say, small_world};
 
 /// Makes a session that reads the events of the main one.
 #[derive(Clone)]
@@ -54,56 +55,55 @@ async fn check(storage: &Storage, made: &Result<Arc<Session>>, when: &str) {
 
 /// At whatever step of a deletion and a purge a fork is made or imported, it has its whole history or is
 /// refused; the same if the deletion comes at whatever step of the making.
-#[tokio::test]
-async fn a_fork_that_races_with_a_purge_is_whole_or_refused() {
-    for site in sites().await {
-        let (mut round, mut outcomes) = (0, (0, 0));
-        for deletes_first in [true, false] {
-            for kind in 0..2 {
-                for at in 1.. {
-                    round += 1;
-                    let (storage, clock) = (site.fresh(round), Hands::new());
-                    let world = small_world(&storage, &clock, "old").await;
-                    say(&storage, &clock, world.main, "once more").await.unwrap();
-                    let maker = makers(&storage, &clock, &world).await[kind].clone();
-                    let when = format!("{}, deletes first: {deletes_first}, {kind}, call {at}", site.name);
-                    let made = Arc::new(Mutex::new(None));
-                    let visit = {
-                        let (storage, clock, made, maker) =
-                            (storage.clone(), clock.clone(), made.clone(), maker.clone());
-                        move || -> BoxFuture<'static, ()> {
-                            async move {
-                                if deletes_first {
-                                    let fork = maker.make(&storage, &clock).await;
-                                    *made.lock().unwrap() = Some(fork);
-                                } else {
-                                    end(&storage, &clock, world.main).await;
-                                }
+async fn a_fork_that_races_with_a_purge_is_whole_or_refused(site: Site) {
+    let (mut round, mut outcomes) = (0, (0, 0));
+    for deletes_first in [true, false] {
+        for kind in 0..2 {
+            for at in 1.. {
+                round += 1;
+                let (storage, clock) = (site.fresh(round), Hands::new());
+                let world = small_world(&storage, &clock, "old").await;
+                say(&storage, &clock, world.main, "once more").await.unwrap();
+                let maker = makers(&storage, &clock, &world).await[kind].clone();
+                let when = format!("{}, deletes first: {deletes_first}, {kind}, call {at}", site.name);
+                let made = Arc::new(Mutex::new(None));
+                let visit = {
+                    let (storage, clock, made, maker) =
+                        (storage.clone(), clock.clone(), made.clone(), maker.clone());
+                    move || -> BoxFuture<'static, ()> {
+                        async move {
+                            if deletes_first {
+                                let fork = maker.make(&storage, &clock).await;
+                                *made.lock().unwrap() = Some(fork);
+                            } else {
+                                end(&storage, &clock, world.main).await;
                             }
-                            .boxed()
                         }
-                    };
-                    let cutting = Cutting::visited(&storage, at, visit, None);
-                    if deletes_first {
-                        end(&cutting.storage(), &clock, world.main).await;
-                    } else {
-                        let fork = maker.make(&cutting.storage(), &clock).await;
-                        *made.lock().unwrap() = Some(fork);
+                        .boxed()
                     }
-                    if cutting.calls() < at {
-                        break;
-                    }
-                    let fork = made.lock().unwrap().take().expect("nobody made a fork");
-                    outcomes.0 += usize::from(fork.is_ok());
-                    outcomes.1 += usize::from(fork.is_err());
-                    check(&storage, &fork, &when).await;
-                    // Whoever purges again, later, takes nothing of it either.
-                    end(&storage, &clock, world.main).await;
-                    check(&storage, &fork, &when).await;
+                };
+                let cutting = Cutting::visited(&storage, at, visit, None);
+                if deletes_first {
+                    end(&cutting.storage(), &clock, world.main).await;
+                } else {
+                    let fork = maker.make(&cutting.storage(), &clock).await;
+                    *made.lock().unwrap() = Some(fork);
                 }
+                if cutting.calls() < at {
+                    break;
+                }
+                let fork = made.lock().unwrap().take().expect("nobody made a fork");
+                outcomes.0 += usize::from(fork.is_ok());
+                outcomes.1 += usize::from(fork.is_err());
+                check(&storage, &fork, &when).await;
+                // Whoever purges again, later, takes nothing of it either.
+                end(&storage, &clock, world.main).await;
+                check(&storage, &fork, &when).await;
             }
         }
-        let (made, refused) = outcomes;
-        assert!(made > 3 && refused > 3, "{}: {made} made, {refused} refused", site.name);
     }
+    let (made, refused) = outcomes;
+    assert!(made > 3 && refused > 3, "{}: {made} made, {refused} refused", site.name);
 }
+
+each_store!(a_fork_that_races_with_a_purge_is_whole_or_refused and mixed);

@@ -1,4 +1,4 @@
-//! Places for each kind of store, each with room for any number of rounds; a clock; and a world to end.
+//! A place for each kind of store, with room for any number of rounds; a clock; and a world to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,12 +12,9 @@ use agent_core::session::{Fork, Session};
 use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    DeviceId, ErrorKind, MemoryStore, Seq, SessionId, SessionStoreExt, Storage, TenantId, Timestamp,
-    WorkspaceId,
+    DeviceId, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, WorkspaceId,
 };
 use agent_runtime::{NewWorkspace, WorkspaceManager};
-use agent_storage_fs::{FsConfig, FsStore};
-use agent_storage_sqlite::{SqliteConfig, SqliteStore};
 use futures::TryStreamExt;
 use tempfile::TempDir;
 
@@ -26,42 +23,35 @@ pub(crate) const SECRET: &str = "xyzzy-plugh-4711";
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Where stores of one kind keep their data.
+/// Where stores of one kind keep their data; of the kind `mixed` workspaces in files, sessions in SQLite, bindings in memory.
 pub(crate) struct Site {
     pub(crate) name: &'static str,
-    pub(crate) folder: TempDir,
-    memory: MemoryStore,
-    files: FsStore,
-    sqlite: SqliteStore,
-}
-
-/// A place of each kind: in memory, in files, in SQLite; and workspaces in files, sessions in SQLite, bindings in memory.
-pub(crate) async fn sites() -> Vec<Site> {
-    let mut sites = Vec::new();
-    for name in ["memory", "files", "sqlite", "mixed"] {
-        let folder = tempfile::tempdir().unwrap();
-        // Nothing here loses power; what is cut is the library's work, call by call.
-        let files = FsConfig::new(folder.path().join("files")).with_sync(agent_storage_fs::Sync::Off);
-        let files = files.open().await.unwrap();
-        let sqlite = SqliteConfig::new(folder.path().join("store.db"));
-        let sqlite = sqlite.with_sync(agent_storage_sqlite::Sync::Off).open().await.unwrap();
-        sites.push(Site { name, folder, memory: MemoryStore::new(), files, sqlite });
-    }
-    sites
+    pub(crate) folder: Arc<TempDir>,
+    stores: Vec<Arc<dyn Tenants>>,
 }
 
 impl Site {
+    pub(crate) async fn new(name: &'static str) -> Self {
+        let (folder, mut stores) = (Arc::new(tempfile::tempdir().unwrap()), Vec::new());
+        let kinds = if name == "mixed" { vec!["files", "sqlite", "memory"] } else { vec![name] };
+        for kind in kinds {
+            // Nothing here loses power; what is cut is the library's work, call by call.
+            stores.push(agent_tests::Site::within(kind, folder.clone()).unsynced().tenants().await);
+        }
+        Self { name, folder, stores }
+    }
+
     /// Stores with nothing in them: those of one tenant.
     pub(crate) fn fresh(&self, round: usize) -> Storage {
         let tenant: TenantId = format!("round-{round}").parse().unwrap();
-        let memory: Storage = self.memory.tenant(&tenant).into();
-        let files: Storage = self.files.tenant(&tenant).into();
-        let sqlite: Storage = self.sqlite.tenant(&tenant).into();
-        match self.name {
-            "memory" => memory,
-            "files" => files,
-            "sqlite" => sqlite,
-            _ => Storage::new(files.workspaces, sqlite.sessions, memory.bindings),
+        let parts: Vec<_> = self.stores.iter().map(|store| store.storage(&tenant)).collect();
+        match &parts[..] {
+            [workspaces, sessions, bindings] => Storage::new(
+                workspaces.workspaces.clone(),
+                sessions.sessions.clone(),
+                bindings.bindings.clone(),
+            ),
+            all => all[0].clone(),
         }
     }
 }
