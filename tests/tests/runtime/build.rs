@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::{agent, device, read, said, storages};
+use crate::common::{agent, device, read, said};
 use agent_core::{ErrorKind, MemoryStore, Storage, TenantId, Tenants, async_trait};
 use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_tests::{Site, each_store};
 
 #[derive(Debug)]
 struct Named(&'static str);
@@ -76,21 +77,21 @@ async fn mixed_backends_behave_like_one() {
 }
 
 /// Stores, workspaces, providers and configuration can be reached from one handle.
-#[tokio::test]
-async fn the_host_reaches_everything_from_one_handle() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let runtime = chat.runtime();
-        assert_eq!(runtime.storage().sessions.load(chat.id()).await.unwrap().id, chat.id(), "{name}");
-        assert_eq!(runtime.providers().len(), 1, "{name}");
-        assert_eq!(runtime.active_provider().name(), "echo", "{name}");
-        assert_eq!(runtime.config().limits.turns, Config::default().limits.turns, "{name}");
-        assert!(runtime.workspaces().load(chat.snapshot().workspace).await.is_ok(), "{name}");
-        assert!(runtime.effects().now() > agent_core::Timestamp::UNIX_EPOCH, "{name}");
-        assert_eq!(runtime.session(chat.id()).await.unwrap().id(), chat.id(), "{name}");
-    }
+async fn the_host_reaches_everything_from_one_handle(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let runtime = chat.runtime();
+    assert_eq!(runtime.storage().sessions.load(chat.id()).await.unwrap().id, chat.id(), "{name}");
+    assert_eq!(runtime.providers().len(), 1, "{name}");
+    assert_eq!(runtime.active_provider().name(), "echo", "{name}");
+    assert_eq!(runtime.config().limits.turns, Config::default().limits.turns, "{name}");
+    assert!(runtime.workspaces().load(chat.snapshot().workspace).await.is_ok(), "{name}");
+    assert!(runtime.effects().now() > agent_core::Timestamp::UNIX_EPOCH, "{name}");
+    assert_eq!(runtime.session(chat.id()).await.unwrap().id(), chat.id(), "{name}");
 }
+
+each_store!(the_host_reaches_everything_from_one_handle);
 
 /// The same models serve another tenant, and nothing of one is seen by the other.
 #[tokio::test]

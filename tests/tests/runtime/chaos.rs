@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Faulty, agent_with, calls, check_log, device, eventually, log, storages};
+use crate::common::{Faulty, agent_with, calls, check_log, device, eventually, log};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
@@ -19,6 +19,7 @@ use agent_runtime::{
     AgentRuntime, Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin,
     SessionHandle, StopReason, ToolContext, ToolMode, ToolSpec,
 };
+use agent_tests::{Site, each_store};
 use futures::StreamExt;
 
 const TTL: Duration = Duration::from_millis(60);
@@ -168,90 +169,86 @@ async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
 
 /// Whatever many hosts do at once to one session, each input that was acknowledged is there once,
 /// each call has exactly one result, no two runs interleave, and the session comes to rest.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn chaos_leaves_a_whole_log() {
-    for (name, under) in storages() {
-        let mut taken_over = 0;
-        for seed in 0..6u64 {
-            let (faulty, sleepy) = (Faulty::new(under.clone()), Faulty::new(under.clone()));
-            sleepy.lose_beats();
-            let laptop = device(&format!("laptop {seed}"));
-            let first = host(&under, seed * 100).open(&laptop).await.unwrap();
-            let tasks: Vec<_> = (0..4u64)
-                .map(|n| {
-                    let faulty = if n == 3 { sleepy.clone() } else { faulty.clone() };
-                    let (agent, id) = (host(&faulty.storage(), seed * 100 + n), first.id());
-                    tokio::spawn(async move {
-                        let dice = Effects::seeded(seed * 1000 + n, Timestamp::UNIX_EPOCH);
-                        let chat = agent.session(id).await.unwrap();
-                        let mut kept = Vec::new();
-                        for round in 0..25 {
-                            let roll = dice.random_u64();
-                            match roll % 32 {
-                                0 => faulty.fail_commits(1),
-                                1 | 2 => faulty.lose_answers(1),
-                                _ => {}
-                            }
-                            kept.extend(act(&chat, roll / 32, format!("{n}.{round}")).await);
+async fn chaos_leaves_a_whole_log(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let mut taken_over = 0;
+    for seed in 0..6u64 {
+        let (faulty, sleepy) = (Faulty::new(under.clone()), Faulty::new(under.clone()));
+        sleepy.lose_beats();
+        let laptop = device(&format!("laptop {seed}"));
+        let first = host(&under, seed * 100).open(&laptop).await.unwrap();
+        let tasks: Vec<_> = (0..4u64)
+            .map(|n| {
+                let faulty = if n == 3 { sleepy.clone() } else { faulty.clone() };
+                let (agent, id) = (host(&faulty.storage(), seed * 100 + n), first.id());
+                tokio::spawn(async move {
+                    let dice = Effects::seeded(seed * 1000 + n, Timestamp::UNIX_EPOCH);
+                    let chat = agent.session(id).await.unwrap();
+                    let mut kept = Vec::new();
+                    for round in 0..25 {
+                        let roll = dice.random_u64();
+                        match roll % 32 {
+                            0 => faulty.fail_commits(1),
+                            1 | 2 => faulty.lose_answers(1),
+                            _ => {}
                         }
-                        (agent, kept)
-                    })
+                        kept.extend(act(&chat, roll / 32, format!("{n}.{round}")).await);
+                    }
+                    (agent, kept)
                 })
-                .collect();
-            let mut kept = BTreeSet::new();
-            let mut agents = Vec::new();
-            for task in tasks {
-                let (agent, texts) = task.await.unwrap();
-                kept.extend(texts);
-                agents.push(agent);
-            }
-            for agent in agents {
-                agent.shutdown(Duration::ZERO).await.unwrap();
-            }
-            // Whatever is left is interrupted, or taken over by the last one.
-            eventually(async || {
-                let _ = first.resume().await;
-                first.interrupt().await.unwrap();
-                if let Some(run) = first.wake().await.unwrap() {
-                    drop(run.finish().await);
-                }
-                first.refresh().await.unwrap().status.state == SessionState::Idle
             })
-            .await;
-
-            check_log(&first).await;
-            let mut said: BTreeMap<String, u32> = BTreeMap::new();
-            let mut runs = Vec::new();
-            for event in log(&first).await {
-                if let Body::UserMessage(message) = event.body().unwrap() {
-                    *said.entry(message.text).or_default() += 1;
-                }
-                runs.extend(event.run);
-                // Where the next run begins in the same commit, the two are one change.
-                let gone = [TriggerKind::LeaseExpired, TriggerKind::BeginRun];
-                let change = event.transition().unwrap();
-                let replaced =
-                    change.is_some_and(|t| t.from == SessionState::Running && gone.contains(&t.trigger));
-                taken_over += u32::from(replaced);
-            }
-            for text in kept {
-                assert_eq!(said.get(&text), Some(&1), "{name} {seed}: {text}");
-            }
-            assert!(said.values().all(|count| *count == 1), "{name} {seed}: something is said twice");
-            for (call, results) in calls(&first).await {
-                assert_eq!(results.len(), 1, "{name} {seed}: {}", call.call);
-            }
-            runs.dedup();
-            let unique: BTreeSet<_> = runs.iter().collect();
-            assert_eq!(unique.len(), runs.len(), "{name} {seed}: two runs interleave");
-            let now = first.refresh().await.unwrap();
-            assert_eq!(
-                TORN.load(Ordering::SeqCst),
-                0,
-                "{name} {seed}: a model was given a torn conversation"
-            );
-            assert_eq!((now.open_calls.len(), now.open_spans.len(), now.pending), (0, 0, 0), "{name} {seed}");
+            .collect();
+        let mut kept = BTreeSet::new();
+        let mut agents = Vec::new();
+        for task in tasks {
+            let (agent, texts) = task.await.unwrap();
+            kept.extend(texts);
+            agents.push(agent);
         }
-        assert!(taken_over > 0, "{name}: the killed were replaced");
+        for agent in agents {
+            agent.shutdown(Duration::ZERO).await.unwrap();
+        }
+        // Whatever is left is interrupted, or taken over by the last one.
+        eventually(async || {
+            let _ = first.resume().await;
+            first.interrupt().await.unwrap();
+            if let Some(run) = first.wake().await.unwrap() {
+                drop(run.finish().await);
+            }
+            first.refresh().await.unwrap().status.state == SessionState::Idle
+        })
+        .await;
+
+        check_log(&first).await;
+        let mut said: BTreeMap<String, u32> = BTreeMap::new();
+        let mut runs = Vec::new();
+        for event in log(&first).await {
+            if let Body::UserMessage(message) = event.body().unwrap() {
+                *said.entry(message.text).or_default() += 1;
+            }
+            runs.extend(event.run);
+            // Where the next run begins in the same commit, the two are one change.
+            let gone = [TriggerKind::LeaseExpired, TriggerKind::BeginRun];
+            let change = event.transition().unwrap();
+            let replaced =
+                change.is_some_and(|t| t.from == SessionState::Running && gone.contains(&t.trigger));
+            taken_over += u32::from(replaced);
+        }
+        for text in kept {
+            assert_eq!(said.get(&text), Some(&1), "{name} {seed}: {text}");
+        }
+        assert!(said.values().all(|count| *count == 1), "{name} {seed}: something is said twice");
+        for (call, results) in calls(&first).await {
+            assert_eq!(results.len(), 1, "{name} {seed}: {}", call.call);
+        }
+        runs.dedup();
+        let unique: BTreeSet<_> = runs.iter().collect();
+        assert_eq!(unique.len(), runs.len(), "{name} {seed}: two runs interleave");
+        let now = first.refresh().await.unwrap();
+        assert_eq!(TORN.load(Ordering::SeqCst), 0, "{name} {seed}: a model was given a torn conversation");
+        assert_eq!((now.open_calls.len(), now.open_spans.len(), now.pending), (0, 0, 0), "{name} {seed}");
     }
+    assert!(taken_over > 0, "{name}: the killed were replaced");
 }
+
+each_store!(chaos_leaves_a_whole_log, flavor = "multi_thread", worker_threads = 4);

@@ -2,7 +2,7 @@
 //! parent once.
 
 use crate::common::dying::Dying;
-use crate::common::{agent, all_storages, check_log, device, log, read, said};
+use crate::common::{agent, check_log, device, log, read, said};
 use agent_core::SessionStoreExt;
 use agent_core::event::{Body, EventType};
 use agent_core::model::{Patch, Title};
@@ -10,6 +10,7 @@ use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_runtime::{AgentRuntime, EchoProvider, Scheduler, ScriptedProvider, SessionHandle, Turn};
+use agent_tests::{Site, each_store};
 
 /// A session with a child that has done its task, told or not.
 async fn family(agent: &AgentRuntime, name: &str) -> (SessionHandle, SessionHandle) {
@@ -39,149 +40,147 @@ fn found() -> (Vec<Option<String>>, Vec<String>) {
 
 /// A child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
 /// result is an input of the parent, once, and the parent's next run answers it.
-#[tokio::test]
-async fn a_child_does_its_task_and_its_parent_is_told_once() {
-    for (name, storage) in all_storages().await {
-        let agent = agent(&storage, EchoProvider::new());
-        let (parent, child) = family(&agent, "laptop").await;
-        let made = child.snapshot();
-        assert_eq!((made.origin.parent(), made.depth), (Some(parent.id()), 1), "{name}");
-        assert_eq!(made.status.state, SessionState::Queued, "{name}: it waits for whoever runs it");
-        let listed = storage.sessions.list(SessionQuery::new().parent(parent.id())).await.unwrap().items;
-        assert_eq!(listed.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()], "{name}");
-        let announced = log(&parent).await;
-        assert_eq!(announced.last().unwrap().kind, EventType::SESSION_CHILD_CREATED, "{name}");
+async fn a_child_does_its_task_and_its_parent_is_told_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let (parent, child) = family(&agent, "laptop").await;
+    let made = child.snapshot();
+    assert_eq!((made.origin.parent(), made.depth), (Some(parent.id()), 1), "{name}");
+    assert_eq!(made.status.state, SessionState::Queued, "{name}: it waits for whoever runs it");
+    let listed = storage.sessions.list(SessionQuery::new().parent(parent.id())).await.unwrap().items;
+    assert_eq!(listed.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()], "{name}");
+    let announced = log(&parent).await;
+    assert_eq!(announced.last().unwrap().kind, EventType::SESSION_CHILD_CREATED, "{name}");
 
-        let scheduler = Scheduler::new(agent.clone());
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-        assert_eq!(told(&parent).await, found(), "{name}: as soon as it is done");
-        let round = scheduler.round().await.unwrap();
-        assert_eq!((round.ran, round.reported), (1, 0), "{name}: the parent, with the result");
-        assert_eq!(said(&parent).await.last().unwrap().1, found().1[0], "{name}");
-        let round = scheduler.round().await.unwrap();
-        assert_eq!((round.ran, round.reported), (0, 0), "{name}: nothing is left to do");
+    let scheduler = Scheduler::new(agent.clone());
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+    assert_eq!(told(&parent).await, found(), "{name}: as soon as it is done");
+    let round = scheduler.round().await.unwrap();
+    assert_eq!((round.ran, round.reported), (1, 0), "{name}: the parent, with the result");
+    assert_eq!(said(&parent).await.last().unwrap().1, found().1[0], "{name}");
+    let round = scheduler.round().await.unwrap();
+    assert_eq!((round.ran, round.reported), (0, 0), "{name}: nothing is left to do");
 
-        // What the child does later is told as well, each time once.
-        read(child.prompt("and that").await.unwrap()).await;
-        read(child.prompt("and this").await.unwrap()).await;
-        assert_eq!(told(&parent).await.0.len(), 3, "{name}");
-        child.terminate().await.unwrap();
-        let round = scheduler.round().await.unwrap();
-        assert_eq!(round.reported, 1, "{name}: that it is over");
-        scheduler.round().await.unwrap();
-        assert_eq!(told(&parent).await.0.len(), 4, "{name}");
-        check_log(&parent).await;
-        check_log(&child).await;
-    }
+    // What the child does later is told as well, each time once.
+    read(child.prompt("and that").await.unwrap()).await;
+    read(child.prompt("and this").await.unwrap()).await;
+    assert_eq!(told(&parent).await.0.len(), 3, "{name}");
+    child.terminate().await.unwrap();
+    let round = scheduler.round().await.unwrap();
+    assert_eq!(round.reported, 1, "{name}: that it is over");
+    scheduler.round().await.unwrap();
+    assert_eq!(told(&parent).await.0.len(), 4, "{name}");
+    check_log(&parent).await;
+    check_log(&child).await;
 }
+
+each_store!(a_child_does_its_task_and_its_parent_is_told_once);
 
 /// A parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
 /// nobody tries for ever.
-#[tokio::test]
-async fn a_parent_that_is_over_is_told_without_an_input() {
-    for (name, storage) in all_storages().await {
-        for delete in [false, true] {
-            let agent = agent(&storage, EchoProvider::new());
-            let (parent, child) = family(&agent, &format!("{delete}")).await;
-            if delete {
-                parent.delete().await.unwrap();
-            } else {
-                parent.terminate().await.unwrap();
-            }
-            let scheduler = Scheduler::new(agent.clone());
-            assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-            assert!(child.refresh().await.unwrap().to_report().is_none(), "{name}");
-            let round = scheduler.round().await.unwrap();
-            assert_eq!((round.ran, round.reported, round.failed), (0, 0, 0), "{name}");
-            if !delete {
-                assert_eq!(told(&parent).await, (found().0, vec![]), "{name}");
-            }
+async fn a_parent_that_is_over_is_told_without_an_input(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for delete in [false, true] {
+        let agent = agent(&storage, EchoProvider::new());
+        let (parent, child) = family(&agent, &format!("{delete}")).await;
+        if delete {
+            parent.delete().await.unwrap();
+        } else {
+            parent.terminate().await.unwrap();
+        }
+        let scheduler = Scheduler::new(agent.clone());
+        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+        assert!(child.refresh().await.unwrap().to_report().is_none(), "{name}");
+        let round = scheduler.round().await.unwrap();
+        assert_eq!((round.ran, round.reported, round.failed), (0, 0, 0), "{name}");
+        if !delete {
+            assert_eq!(told(&parent).await, (found().0, vec![]), "{name}");
         }
     }
 }
+
+each_store!(a_parent_that_is_over_is_told_without_an_input);
 
 /// Many who tell at the same moment, and one who tells again much later since it was cut off before it could
 /// note that it had, tell once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_is_told_once_whoever_tells_it() {
-    for (name, storage) in all_storages().await {
-        let dying = Dying::new(&storage);
-        let agent = agent(&storage, EchoProvider::new());
-        let doomed = agent.rebind(dying.storage(&storage));
-        let (parent, child) = family(&agent, "laptop").await;
-        // Begin, end, read what was said, tell; then it dies.
-        dying.die_before_noting(child.id());
-        let theirs = doomed.session(child.id()).await.unwrap();
-        read(theirs.wake().await.unwrap().unwrap()).await;
-        assert_eq!(told(&parent).await, found(), "{name}");
-        assert!(child.refresh().await.unwrap().to_report().is_some(), "{name}: it could not note that");
-        for n in 0..40 {
-            parent.update(Patch::new().label("n", n.to_string())).await.unwrap();
-        }
-        let mut tellers = tokio::task::JoinSet::new();
-        for _ in 0..8 {
-            let scheduler = Scheduler::new(agent.clone());
-            tellers.spawn(async move { scheduler.round().await.unwrap() });
-        }
-        while let Some(round) = tellers.join_next().await {
-            assert_eq!(round.unwrap().failed, 0, "{name}");
-        }
-        assert_eq!(told(&parent).await, found(), "{name}");
-        assert!(child.refresh().await.unwrap().to_report().is_none(), "{name}");
-        check_log(&parent).await;
-        check_log(&child).await;
+async fn a_result_is_told_once_whoever_tells_it(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let dying = Dying::new(&storage);
+    let agent = agent(&storage, EchoProvider::new());
+    let doomed = agent.rebind(dying.storage(&storage));
+    let (parent, child) = family(&agent, "laptop").await;
+    // Begin, end, read what was said, tell; then it dies.
+    dying.die_before_noting(child.id());
+    let theirs = doomed.session(child.id()).await.unwrap();
+    read(theirs.wake().await.unwrap().unwrap()).await;
+    assert_eq!(told(&parent).await, found(), "{name}");
+    assert!(child.refresh().await.unwrap().to_report().is_some(), "{name}: it could not note that");
+    for n in 0..40 {
+        parent.update(Patch::new().label("n", n.to_string())).await.unwrap();
     }
+    let mut tellers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let scheduler = Scheduler::new(agent.clone());
+        tellers.spawn(async move { scheduler.round().await.unwrap() });
+    }
+    while let Some(round) = tellers.join_next().await {
+        assert_eq!(round.unwrap().failed, 0, "{name}");
+    }
+    assert_eq!(told(&parent).await, found(), "{name}");
+    assert!(child.refresh().await.unwrap().to_report().is_none(), "{name}");
+    check_log(&parent).await;
+    check_log(&child).await;
 }
+
+each_store!(a_result_is_told_once_whoever_tells_it, flavor = "multi_thread", worker_threads = 2);
 
 /// Whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
 /// else looks, the child's result has been told once, and the parent has one input.
-#[tokio::test]
-async fn a_crash_at_any_step_of_a_delivery_delivers_once() {
-    for (name, storage) in all_storages().await {
-        let mut steps = 0;
-        for applied in [false, true] {
-            for call in 0.. {
-                let living =
-                    agent(&storage, ScriptedProvider::new((0..4).map(|_| Turn::new().text("find it"))));
-                let (parent, child) = family(&living, &format!("{applied} {call}")).await;
-                let dying = Dying::new(&storage);
-                let doomed = living.rebind(dying.storage(&storage));
-                let theirs = doomed.session(child.id()).await.unwrap();
-                dying.die_in(call, applied);
-                let ended = match theirs.wake().await {
-                    Ok(Some(run)) => run.finish().await.is_ok(),
-                    _ => false,
-                };
-                let survived = !dying.is_dead();
-                // A holder that died is replaced; in memory there is no proof of death, so its lease is ended by hand.
-                let now = child.refresh().await.unwrap();
-                if now.status.state == SessionState::Running {
-                    let lost = agent_core::commit::Trigger::LeaseExpired(now.epoch);
-                    storage.sessions.trigger(living.effects(), child.id(), lost).await.unwrap();
-                }
-                let scheduler = Scheduler::new(living.clone());
-                let due = |id| move |session: &SessionSummary| session.id == id;
-                for _ in 0..3 {
-                    scheduler.round().await.unwrap();
-                    let left =
-                        storage.sessions.list(SessionQuery::new().due(agent_core::Timestamp::MAX)).await;
-                    if !left.unwrap().items.iter().any(due(child.id())) {
-                        break;
-                    }
-                }
-                let (ends, inputs) = told(&parent).await;
-                let what = format!("{name}: died at call {call}, applied: {applied}, ended: {ended}");
-                assert_eq!((ends, inputs.len()), (found().0, 1), "{what}");
-                assert!(child.refresh().await.unwrap().to_report().is_none(), "{what}");
-                check_log(&parent).await;
-                check_log(&child).await;
-                steps += 1;
-                if survived {
+async fn a_crash_at_any_step_of_a_delivery_delivers_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut steps = 0;
+    for applied in [false, true] {
+        for call in 0.. {
+            let living = agent(&storage, ScriptedProvider::new((0..4).map(|_| Turn::new().text("find it"))));
+            let (parent, child) = family(&living, &format!("{applied} {call}")).await;
+            let dying = Dying::new(&storage);
+            let doomed = living.rebind(dying.storage(&storage));
+            let theirs = doomed.session(child.id()).await.unwrap();
+            dying.die_in(call, applied);
+            let ended = match theirs.wake().await {
+                Ok(Some(run)) => run.finish().await.is_ok(),
+                _ => false,
+            };
+            let survived = !dying.is_dead();
+            // A holder that died is replaced; in memory there is no proof of death, so its lease is ended by hand.
+            let now = child.refresh().await.unwrap();
+            if now.status.state == SessionState::Running {
+                let lost = agent_core::commit::Trigger::LeaseExpired(now.epoch);
+                storage.sessions.trigger(living.effects(), child.id(), lost).await.unwrap();
+            }
+            let scheduler = Scheduler::new(living.clone());
+            let due = |id| move |session: &SessionSummary| session.id == id;
+            for _ in 0..3 {
+                scheduler.round().await.unwrap();
+                let left = storage.sessions.list(SessionQuery::new().due(agent_core::Timestamp::MAX)).await;
+                if !left.unwrap().items.iter().any(due(child.id())) {
                     break;
                 }
             }
+            let (ends, inputs) = told(&parent).await;
+            let what = format!("{name}: died at call {call}, applied: {applied}, ended: {ended}");
+            assert_eq!((ends, inputs.len()), (found().0, 1), "{what}");
+            assert!(child.refresh().await.unwrap().to_report().is_none(), "{what}");
+            check_log(&parent).await;
+            check_log(&child).await;
+            steps += 1;
+            if survived {
+                break;
+            }
         }
-        println!("{name}: {steps} deaths");
-        assert!(steps > 10, "{name}: {steps}");
     }
+    println!("{name}: {steps} deaths");
+    assert!(steps > 10, "{name}: {steps}");
 }
+
+each_store!(a_crash_at_any_step_of_a_delivery_delivers_once);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{all_storages, calls, check_log, device, log, read, said};
+use crate::common::{calls, check_log, device, log, read, said};
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::{Decision, EventType, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
@@ -15,6 +15,7 @@ use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode,
     ToolSpec, Turn,
 };
+use agent_tests::{Site, each_store};
 
 #[derive(Debug)]
 struct SetClock(AtomicI64);
@@ -49,14 +50,14 @@ impl Plugin for Tools {
     }
 }
 
-struct Site {
+struct Setting {
     agent: AgentRuntime,
     model: ScriptedProvider,
     tools: Arc<Tools>,
     clock: Arc<SetClock>,
 }
 
-impl Site {
+impl Setting {
     /// An agent whose model makes this call, and then says that it is done.
     fn new(storage: &Storage, tool: &str, input: RawJson) -> Self {
         let model = ScriptedProvider::new([Turn::new().call("c", tool, input), Turn::new().text("went on")]);
@@ -82,145 +83,144 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
 }
 
 /// The question for consent shows the beginning and the end of a long call, and says how much it leaves out.
-#[tokio::test]
-async fn a_long_call_is_not_approved_unseen() {
-    for (name, storage) in all_storages().await {
-        let command = format!("ls{}&& rm -rf /", " ".repeat(5000));
-        let input = RawJson::of(&std::collections::BTreeMap::from([("command", &command)])).unwrap();
-        let site = Site::new(&storage, "shell", input.clone());
-        let chat = site.agent.open(&device("laptop")).await.unwrap();
-        let action = awaited(read(chat.prompt("clean up").await.unwrap()).await.1.outcome);
-        let question = &action.question;
-        assert!(question.starts_with("May shell {\"command\":\"ls "), "{name}: {question}");
-        assert!(question.ends_with("&& rm -rf /\"}"), "{name}: the end is hidden: {question}");
-        assert!(question.len() <= PendingAction::QUESTION_MAX_BYTES, "{name}");
-        let shown = question.len();
-        let (_, rest) = question.split_once("[… ").unwrap_or_else(|| panic!("{name}: {question}"));
-        let left_out: usize = rest.split_once(" bytes left out").unwrap().0.parse().unwrap();
-        let whole = "May shell ".len() + input.get().len();
-        assert!(left_out < whole && left_out + shown > whole, "{name}: {left_out} of {whole}");
+async fn a_long_call_is_not_approved_unseen(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let command = format!("ls{}&& rm -rf /", " ".repeat(5000));
+    let input = RawJson::of(&std::collections::BTreeMap::from([("command", &command)])).unwrap();
+    let setting = Setting::new(&storage, "shell", input.clone());
+    let chat = setting.agent.open(&device("laptop")).await.unwrap();
+    let action = awaited(read(chat.prompt("clean up").await.unwrap()).await.1.outcome);
+    let question = &action.question;
+    assert!(question.starts_with("May shell {\"command\":\"ls "), "{name}: {question}");
+    assert!(question.ends_with("&& rm -rf /\"}"), "{name}: the end is hidden: {question}");
+    assert!(question.len() <= PendingAction::QUESTION_MAX_BYTES, "{name}");
+    let shown = question.len();
+    let (_, rest) = question.split_once("[… ").unwrap_or_else(|| panic!("{name}: {question}"));
+    let left_out: usize = rest.split_once(" bytes left out").unwrap().0.parse().unwrap();
+    let whole = "May shell ".len() + input.get().len();
+    assert!(left_out < whole && left_out + shown > whole, "{name}: {left_out} of {whole}");
 
-        // A host can show all of it, also after a restart.
-        assert_eq!(action.tool.as_deref(), Some("shell"), "{name}");
-        let chat = site.agent.session(chat.id()).await.unwrap();
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(now.action.as_ref(), Some(&action), "{name}");
-        assert_eq!(action.seq, Some(now.open_calls[0].seq), "{name}");
-        let call = chat.pending_call().await.unwrap().unwrap();
-        assert_eq!((call.call.as_str(), call.name.as_str()), (action.id.as_str(), "shell"), "{name}");
-        assert_eq!(call.input.get(), input.get(), "{name}");
-        let run = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
-        assert_eq!(read(run).await.0, "went on", "{name}");
-        assert_eq!(*site.tools.0.lock().unwrap(), [input.get()], "{name}: what ran is what was shown");
-        assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
-    }
+    // A host can show all of it, also after a restart.
+    assert_eq!(action.tool.as_deref(), Some("shell"), "{name}");
+    let chat = setting.agent.session(chat.id()).await.unwrap();
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(now.action.as_ref(), Some(&action), "{name}");
+    assert_eq!(action.seq, Some(now.open_calls[0].seq), "{name}");
+    let call = chat.pending_call().await.unwrap().unwrap();
+    assert_eq!((call.call.as_str(), call.name.as_str()), (action.id.as_str(), "shell"), "{name}");
+    assert_eq!(call.input.get(), input.get(), "{name}");
+    let run = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
+    assert_eq!(read(run).await.0, "went on", "{name}");
+    assert_eq!(*setting.tools.0.lock().unwrap(), [input.get()], "{name}: what ran is what was shown");
+    assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
 }
+
+each_store!(a_long_call_is_not_approved_unseen);
 
 /// An answer and the run that goes on from it are one commit; of many answers at the same moment, from many
 /// devices, one starts a run, and the tool runs once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answer_and_run_is_one_commit() {
-    for (name, storage) in all_storages().await {
-        let site = Site::new(&storage, "shell", RawJson::empty_object());
-        let chat = site.agent.open(&device("laptop")).await.unwrap();
-        let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
-        let wrong = ToolConfirmation::new("other".parse().unwrap(), Decision::Allow);
-        let error = chat.answer_and_run(wrong).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
-        let mut answers = tokio::task::JoinSet::new();
-        for _ in 0..8 {
-            let (chat, id) = (site.agent.session(chat.id()).await.unwrap(), action.id.clone());
-            answers.spawn(async move {
-                match chat.answer_and_run(ToolConfirmation::new(id, Decision::Allow)).await {
-                    Ok(run) => Ok(read(run).await),
-                    Err(error) => Err(error),
-                }
-            });
-        }
-        let mut texts = Vec::new();
-        while let Some(answer) = answers.join_next().await {
-            match answer.unwrap() {
-                Ok((text, _)) => texts.push(text),
-                Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
-                }
+async fn answer_and_run_is_one_commit(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let setting = Setting::new(&storage, "shell", RawJson::empty_object());
+    let chat = setting.agent.open(&device("laptop")).await.unwrap();
+    let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+    let wrong = ToolConfirmation::new("other".parse().unwrap(), Decision::Allow);
+    let error = chat.answer_and_run(wrong).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
+    let mut answers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (chat, id) = (setting.agent.session(chat.id()).await.unwrap(), action.id.clone());
+        answers.spawn(async move {
+            match chat.answer_and_run(ToolConfirmation::new(id, Decision::Allow)).await {
+                Ok(run) => Ok(read(run).await),
+                Err(error) => Err(error),
+            }
+        });
+    }
+    let mut texts = Vec::new();
+    while let Some(answer) = answers.join_next().await {
+        match answer.unwrap() {
+            Ok((text, _)) => texts.push(text),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
             }
         }
-        assert_eq!(texts, ["went on"], "{name}");
-        assert_eq!(site.tools.0.lock().unwrap().len(), 1, "{name}");
-        let events = log(&chat).await;
-        let answer = events.iter().find(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).unwrap();
-        let began = answer.transition().unwrap().unwrap();
-        assert_eq!((began.from, began.to), (SessionState::RequiresAction, SessionState::Running), "{name}");
-        let late = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
-        assert!(matches!(late.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {late}");
+    }
+    assert_eq!(texts, ["went on"], "{name}");
+    assert_eq!(setting.tools.0.lock().unwrap().len(), 1, "{name}");
+    let events = log(&chat).await;
+    let answer = events.iter().find(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).unwrap();
+    let began = answer.transition().unwrap().unwrap();
+    assert_eq!((began.from, began.to), (SessionState::RequiresAction, SessionState::Running), "{name}");
+    let late = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
+    assert!(matches!(late.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {late}");
+    check_log(&chat).await;
+}
+
+each_store!(answer_and_run_is_one_commit, flavor = "multi_thread", worker_threads = 2);
+
+/// What a person chooses from is not cut short without a sign.
+async fn choices_that_are_not_shown_are_counted(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut choices: Vec<String> = (0..20).map(|n| format!("choice {n}")).collect();
+    choices[3] = "x".repeat(300);
+    let input = format!(r#"{{"question":"Which?","choices":{}}}"#, RawJson::of(&choices).unwrap().get());
+    let setting = Setting::new(&storage, "ask_person", RawJson::parse(&input).unwrap());
+    let chat = setting.agent.open(&device("laptop")).await.unwrap();
+    let action = awaited(read(chat.prompt("ask").await.unwrap()).await.1.outcome);
+    assert_eq!(action.choices.len(), 16, "{name}");
+    assert_eq!(action.question, "Which? [… 4 of 20 choices left out …]", "{name}");
+}
+
+each_store!(choices_that_are_not_shown_are_counted);
+
+/// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
+/// until whoever looks after it gives the question up.
+async fn consent_after_its_time_is_refused(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for tool in ["shell", "ask_person", "measure"] {
+        let setting = Setting::new(&storage, tool, RawJson::empty_object());
+        let chat = setting.agent.open(&device(tool)).await.unwrap();
+        let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+        let before = chat.refresh().await.unwrap();
+        let end = action.expires_at.unwrap();
+        // At its end it is over.
+        setting.clock.0.store(end.as_micros(), Ordering::SeqCst);
+        let late = match tool {
+            "measure" => {
+                let result = ToolResult::new("c".parse().unwrap(), ToolOutcome::Ok, RawJson::empty_object());
+                chat.answer(result).await
+            }
+            _ => chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await,
+        };
+        let again = match tool {
+            "measure" => Ok(()),
+            _ => {
+                let answer = ToolConfirmation::new(action.id.clone(), Decision::Allow);
+                chat.answer_and_run(answer).await.map(drop)
+            }
+        };
+        assert_eq!(again.is_ok(), tool == "measure", "{name} {tool}: nothing runs");
+        let error = late.expect_err(&format!("{name} {tool}: it was taken"));
+        assert_eq!(error.kind().name(), "expired", "{name} {tool}: {error}");
+        assert!(error.to_string().contains(&end.to_string()), "{name} {tool}: {error}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!(
+            (now.head, now.status.state),
+            (before.head, SessionState::RequiresAction),
+            "{name} {tool}"
+        );
+
+        let (text, _) = read(chat.wake().await.unwrap().unwrap()).await;
+        assert_eq!(text, "went on", "{name} {tool}");
+        assert!(setting.tools.0.lock().unwrap().is_empty(), "{name} {tool}: it ran");
+        let (_, results) = calls(&chat).await.remove(0);
+        let expected = if tool == "measure" { ToolOutcome::Interrupted } else { ToolOutcome::Denied };
+        assert_eq!(results.iter().map(|result| result.outcome).collect::<Vec<_>>(), [expected], "{name}");
+        assert_eq!(setting.model.requests().len(), 2, "{name} {tool}");
+        assert_eq!(said(&chat).await.len(), 2, "{name} {tool}");
         check_log(&chat).await;
     }
 }
 
-/// What a person chooses from is not cut short without a sign.
-#[tokio::test]
-async fn choices_that_are_not_shown_are_counted() {
-    for (name, storage) in all_storages().await {
-        let mut choices: Vec<String> = (0..20).map(|n| format!("choice {n}")).collect();
-        choices[3] = "x".repeat(300);
-        let input = format!(r#"{{"question":"Which?","choices":{}}}"#, RawJson::of(&choices).unwrap().get());
-        let site = Site::new(&storage, "ask_person", RawJson::parse(&input).unwrap());
-        let chat = site.agent.open(&device("laptop")).await.unwrap();
-        let action = awaited(read(chat.prompt("ask").await.unwrap()).await.1.outcome);
-        assert_eq!(action.choices.len(), 16, "{name}");
-        assert_eq!(action.question, "Which? [… 4 of 20 choices left out …]", "{name}");
-    }
-}
-
-/// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
-/// until whoever looks after it gives the question up.
-#[tokio::test]
-async fn consent_after_its_time_is_refused() {
-    for (name, storage) in all_storages().await {
-        for tool in ["shell", "ask_person", "measure"] {
-            let site = Site::new(&storage, tool, RawJson::empty_object());
-            let chat = site.agent.open(&device(tool)).await.unwrap();
-            let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
-            let before = chat.refresh().await.unwrap();
-            let end = action.expires_at.unwrap();
-            // At its end it is over.
-            site.clock.0.store(end.as_micros(), Ordering::SeqCst);
-            let late = match tool {
-                "measure" => {
-                    let result =
-                        ToolResult::new("c".parse().unwrap(), ToolOutcome::Ok, RawJson::empty_object());
-                    chat.answer(result).await
-                }
-                _ => chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await,
-            };
-            let again = match tool {
-                "measure" => Ok(()),
-                _ => {
-                    let answer = ToolConfirmation::new(action.id.clone(), Decision::Allow);
-                    chat.answer_and_run(answer).await.map(drop)
-                }
-            };
-            assert_eq!(again.is_ok(), tool == "measure", "{name} {tool}: nothing runs");
-            let error = late.expect_err(&format!("{name} {tool}: it was taken"));
-            assert_eq!(error.kind().name(), "expired", "{name} {tool}: {error}");
-            assert!(error.to_string().contains(&end.to_string()), "{name} {tool}: {error}");
-            let now = chat.refresh().await.unwrap();
-            assert_eq!(
-                (now.head, now.status.state),
-                (before.head, SessionState::RequiresAction),
-                "{name} {tool}"
-            );
-
-            let (text, _) = read(chat.wake().await.unwrap().unwrap()).await;
-            assert_eq!(text, "went on", "{name} {tool}");
-            assert!(site.tools.0.lock().unwrap().is_empty(), "{name} {tool}: it ran");
-            let (_, results) = calls(&chat).await.remove(0);
-            let expected = if tool == "measure" { ToolOutcome::Interrupted } else { ToolOutcome::Denied };
-            assert_eq!(results.iter().map(|result| result.outcome).collect::<Vec<_>>(), [expected], "{name}");
-            assert_eq!(site.model.requests().len(), 2, "{name} {tool}");
-            assert_eq!(said(&chat).await.len(), 2, "{name} {tool}");
-            check_log(&chat).await;
-        }
-    }
-}
+each_store!(consent_after_its_time_is_refused);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{Faulty, agent_with, device, read, storages};
+use crate::common::{Faulty, agent_with, device, read};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{
@@ -21,6 +21,7 @@ use agent_core::{
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{Config, Gate, ScriptedProvider, Turn};
+use agent_tests::{Site, each_store};
 use futures::FutureExt;
 use proptest::prelude::*;
 
@@ -280,51 +281,50 @@ async fn a_context_of_a_long_history_reads_its_end_only() {
 }
 
 /// Many messages, and little room: the newest are given, and what is asked always is.
-#[tokio::test]
-async fn limits_keep_the_newest_and_the_question() {
-    for (name, storage) in storages() {
-        let turn = (0..6)
-            .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
-        let model = ScriptedProvider::new(
-            (0..10).map(|_| Turn::new().text("answer")).chain(turn).chain([Turn::new()]),
-        );
-        let config = Config::default().context(ContextLimits::new(4, 600));
-        let agent = agent_with(&storage, model.clone(), config, []);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        for n in 0..10 {
-            read(chat.prompt(format!("question {n}")).await.unwrap()).await;
-        }
-        let request = &model.requests()[9].messages;
-        let expected = [
-            ModelMessage::User("question 8".to_owned()),
-            ModelMessage::agent("answer"),
-            ModelMessage::User("question 9".to_owned()),
-        ];
-        assert_eq!(*request, expected, "{name}: four would start with an answer");
-        read(chat.prompt("the last question").await.unwrap()).await;
-        for request in &model.requests()[11..] {
-            validate(&request.messages);
-            assert_eq!(request.messages[0], ModelMessage::User("the last question".to_owned()), "{name}");
-            assert!(request.messages.len() <= 5, "{name}");
-        }
+async fn limits_keep_the_newest_and_the_question(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turn = (0..6)
+        .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
+    let model =
+        ScriptedProvider::new((0..10).map(|_| Turn::new().text("answer")).chain(turn).chain([Turn::new()]));
+    let config = Config::default().context(ContextLimits::new(4, 600));
+    let agent = agent_with(&storage, model.clone(), config, []);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    for n in 0..10 {
+        read(chat.prompt(format!("question {n}")).await.unwrap()).await;
+    }
+    let request = &model.requests()[9].messages;
+    let expected = [
+        ModelMessage::User("question 8".to_owned()),
+        ModelMessage::agent("answer"),
+        ModelMessage::User("question 9".to_owned()),
+    ];
+    assert_eq!(*request, expected, "{name}: four would start with an answer");
+    read(chat.prompt("the last question").await.unwrap()).await;
+    for request in &model.requests()[11..] {
+        validate(&request.messages);
+        assert_eq!(request.messages[0], ModelMessage::User("the last question".to_owned()), "{name}");
+        assert!(request.messages.len() <= 5, "{name}");
     }
 }
 
+each_store!(limits_keep_the_newest_and_the_question);
+
 /// A single text that is larger than all room is shortened in its middle, at characters.
-#[tokio::test]
-async fn a_huge_question_is_shortened_at_characters() {
-    for (name, storage) in storages() {
-        let model = ScriptedProvider::new([Turn::new()]);
-        let config = Config::default().context(ContextLimits::new(10, 1001));
-        let agent = agent_with(&storage, model.clone(), config, []);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
-        let ModelMessage::User(text) = &model.requests()[0].messages[0] else { panic!("{name}") };
-        assert!(text.len() < 1100, "{name}: {}", text.len());
-        assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
-        assert!(text.contains("bytes left out"), "{name}");
-    }
+async fn a_huge_question_is_shortened_at_characters(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new()]);
+    let config = Config::default().context(ContextLimits::new(10, 1001));
+    let agent = agent_with(&storage, model.clone(), config, []);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
+    let ModelMessage::User(text) = &model.requests()[0].messages[0] else { panic!("{name}") };
+    assert!(text.len() < 1100, "{name}: {}", text.len());
+    assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
+    assert!(text.contains("bytes left out"), "{name}");
 }
+
+each_store!(a_huge_question_is_shortened_at_characters);
 
 /// Peers 14: what a person says while calls are open stands behind their results; calls of one answer stay one message.
 #[test]
@@ -389,33 +389,33 @@ fn the_newest_exchange_is_never_torn() {
 }
 
 /// What was cleared does not reach the model, and a fork's history does, through its ancestors.
-#[tokio::test]
-async fn context_after_clear_and_fork() {
-    for (name, storage) in storages() {
-        let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
-        let agent = agent_with(&storage, model.clone(), Config::default(), []);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("q0").await.unwrap()).await;
-        chat.clear().await.unwrap();
-        read(chat.prompt("q1").await.unwrap()).await;
-        let fork = chat.fork(None).await.unwrap();
-        read(chat.prompt("only in the parent").await.unwrap()).await;
-        read(fork.prompt("q3").await.unwrap()).await;
-        let texts = |n: usize| -> Vec<String> {
-            let requests = model.requests();
-            requests[n]
-                .messages
-                .iter()
-                .map(|message| match message {
-                    ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text.clone(),
-                    other => panic!("{other:?}"),
-                })
-                .collect()
-        };
-        assert_eq!(texts(1), ["q1"], "{name}");
-        assert_eq!(texts(3), ["q1", "a1", "q3"], "{name}");
-    }
+async fn context_after_clear_and_fork(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
+    let agent = agent_with(&storage, model.clone(), Config::default(), []);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("q0").await.unwrap()).await;
+    chat.clear().await.unwrap();
+    read(chat.prompt("q1").await.unwrap()).await;
+    let fork = chat.fork(None).await.unwrap();
+    read(chat.prompt("only in the parent").await.unwrap()).await;
+    read(fork.prompt("q3").await.unwrap()).await;
+    let texts = |n: usize| -> Vec<String> {
+        let requests = model.requests();
+        requests[n]
+            .messages
+            .iter()
+            .map(|message| match message {
+                ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text.clone(),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    };
+    assert_eq!(texts(1), ["q1"], "{name}");
+    assert_eq!(texts(3), ["q1", "a1", "q3"], "{name}");
 }
+
+each_store!(context_after_clear_and_fork);
 
 /// Damage in older history leaves the newer part usable, and is named.
 #[test]
@@ -464,32 +464,31 @@ fn damage_in_the_past_is_named_and_survived() {
 
 /// Questions that came while a long run went on stand where they were taken up, behind all that the run
 /// said, however far back in the log they lie; and all of them are asked.
-#[tokio::test]
-async fn questions_from_before_a_long_run_are_asked_at_its_end() {
-    for (name, storage) in storages() {
-        // So many that the questions lie within what is read at once, and so many that they do not.
-        for calls in [15, 80] {
-            let gate = Gate::new();
-            let turns = (0..calls).map(|n| {
-                let turn = Turn::new().text("working").call(&format!("{n}"), "none", RawJson::empty_object());
-                if n == 0 { turn.gate(&gate) } else { turn }
-            });
-            let model =
-                ScriptedProvider::new(turns.chain([Turn::new().text("done"), Turn::new().text("yes")]));
-            let config = Config::default().context(ContextLimits::new(6, 1 << 20)).max_turns(100);
-            let agent = agent_with(&storage, model.clone(), config, []);
-            let chat = agent.open(&device(&format!("{calls}"))).await.unwrap();
-            let mut run = chat.prompt("first").await.unwrap();
-            crate::common::until_text(&mut run).await;
-            chat.send("second").await.unwrap();
-            chat.send("third").await.unwrap();
-            gate.open();
-            read(run).await;
-            read(chat.wake().await.unwrap().unwrap()).await;
-            let request = &model.requests()[calls + 1].messages;
-            validate(request);
-            let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
-            assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
-        }
+async fn questions_from_before_a_long_run_are_asked_at_its_end(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    // So many that the questions lie within what is read at once, and so many that they do not.
+    for calls in [15, 80] {
+        let gate = Gate::new();
+        let turns = (0..calls).map(|n| {
+            let turn = Turn::new().text("working").call(&format!("{n}"), "none", RawJson::empty_object());
+            if n == 0 { turn.gate(&gate) } else { turn }
+        });
+        let model = ScriptedProvider::new(turns.chain([Turn::new().text("done"), Turn::new().text("yes")]));
+        let config = Config::default().context(ContextLimits::new(6, 1 << 20)).max_turns(100);
+        let agent = agent_with(&storage, model.clone(), config, []);
+        let chat = agent.open(&device(&format!("{calls}"))).await.unwrap();
+        let mut run = chat.prompt("first").await.unwrap();
+        crate::common::until_text(&mut run).await;
+        chat.send("second").await.unwrap();
+        chat.send("third").await.unwrap();
+        gate.open();
+        read(run).await;
+        read(chat.wake().await.unwrap().unwrap()).await;
+        let request = &model.requests()[calls + 1].messages;
+        validate(request);
+        let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
+        assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
     }
 }
+
+each_store!(questions_from_before_a_long_run_are_asked_at_its_end);

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use crate::common::{
-    Faulty, agent, agent_with, all_storages, check_log, device, eventually, log, read, said,
-};
+use crate::common::{Faulty, agent, agent_with, check_log, device, eventually, log, read, said};
 use agent_core::event::{Body, Message};
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, Seq, Storage, WriteOutcome};
 use agent_runtime::{AgentRuntime, Config, EchoProvider, Input, Run, SessionHandle};
+use agent_tests::{Site, each_store};
 use futures::future::join_all;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
@@ -67,188 +66,188 @@ async fn text_at(chat: &SessionHandle, seq: Seq) -> String {
 
 /// Those who wait while another is written go in one commit, in order; each is told where its own input is, one starts a
 /// run, and all are answered.
-#[tokio::test]
-async fn inputs_that_wait_together_go_in_one_commit() {
-    for (name, under) in all_storages().await {
-        let (faulty, agent, chat) = crowd(under).await;
-        let before = faulty.commits();
-        faulty.hold_commits(true);
-        let tasks = prompts(&agent, &chat, texts(0, 300)).await;
-        assert_eq!(faulty.commits(), before, "{name}");
-        faulty.hold_commits(false);
-        let (mut waiting, mut running) = (0, Vec::new());
-        for (n, run) in (0..).zip(all(tasks).await) {
-            let run = run.unwrap();
-            match run.stored() {
-                Some(stored) => {
-                    waiting += 1;
-                    assert_eq!(text_at(&chat, stored.seq).await, format!("prompt {n}"), "{name}");
-                    assert_eq!(stored.state, SessionState::Running, "{name}: by the record after it");
-                    assert!(stored.holder.is_some(), "{name}");
-                }
-                None => running.push(run),
+async fn inputs_that_wait_together_go_in_one_commit(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(under).await;
+    let before = faulty.commits();
+    faulty.hold_commits(true);
+    let tasks = prompts(&agent, &chat, texts(0, 300)).await;
+    assert_eq!(faulty.commits(), before, "{name}");
+    faulty.hold_commits(false);
+    let (mut waiting, mut running) = (0, Vec::new());
+    for (n, run) in (0..).zip(all(tasks).await) {
+        let run = run.unwrap();
+        match run.stored() {
+            Some(stored) => {
+                waiting += 1;
+                assert_eq!(text_at(&chat, stored.seq).await, format!("prompt {n}"), "{name}");
+                assert_eq!(stored.state, SessionState::Running, "{name}: by the record after it");
+                assert!(stored.holder.is_some(), "{name}");
             }
+            None => running.push(run),
         }
-        assert_eq!(running.len() + waiting, 300, "{name}");
-        for run in running {
-            read(run).await;
-        }
-        if let Some(run) = chat.wake().await.unwrap() {
-            read(run).await;
-        }
-        let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "{name}");
-        let expected: Vec<_> = (0..300).map(|n| format!("prompt {n}")).collect();
-        assert_eq!(asked(&chat).await, expected, "{name}");
-        // One of one, one of 256, one of 43; each of at most four runs ends, and one that goes on takes what came.
-        let commits = faulty.commits() - before;
-        assert!(commits <= 12, "{name}: {commits} commits");
-        check_log(&chat).await;
     }
+    assert_eq!(running.len() + waiting, 300, "{name}");
+    for run in running {
+        read(run).await;
+    }
+    if let Some(run) = chat.wake().await.unwrap() {
+        read(run).await;
+    }
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "{name}");
+    let expected: Vec<_> = (0..300).map(|n| format!("prompt {n}")).collect();
+    assert_eq!(asked(&chat).await, expected, "{name}");
+    // One of one, one of 256, one of 43; each of at most four runs ends, and one that goes on takes what came.
+    let commits = faulty.commits() - before;
+    assert!(commits <= 12, "{name}: {commits} commits");
+    check_log(&chat).await;
 }
+
+each_store!(inputs_that_wait_together_go_in_one_commit);
 
 /// What is stored without a run goes in one commit as well, and keeps its place among prompts.
-#[tokio::test]
-async fn what_is_only_sent_keeps_its_place_in_the_line() {
-    for (name, under) in all_storages().await {
-        let (faulty, agent, chat) = crowd(under).await;
-        let before = faulty.commits();
-        faulty.hold_commits(true);
-        let first = prompts(&agent, &chat, texts(0, 2)).await;
-        let sent: Vec<_> = (2..102)
-            .map(|n| {
-                let chat = chat.clone();
-                tokio::spawn(async move { chat.send(format!("prompt {n}")).await })
-            })
-            .collect();
-        for _ in 0..1000 {
-            yield_now().await;
-        }
-        let last = prompts(&agent, &chat, texts(102, 2)).await;
-        faulty.hold_commits(false);
-        for run in all(first).await.into_iter().chain(all(last).await) {
-            run.unwrap().finish().await.unwrap();
-        }
-        // The run of the last takes up what was only sent.
-        eventually(async || {
-            let now = chat.refresh().await.unwrap();
-            (now.status.state, now.pending) == (SessionState::Idle, 0)
+async fn what_is_only_sent_keeps_its_place_in_the_line(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(under).await;
+    let before = faulty.commits();
+    faulty.hold_commits(true);
+    let first = prompts(&agent, &chat, texts(0, 2)).await;
+    let sent: Vec<_> = (2..102)
+        .map(|n| {
+            let chat = chat.clone();
+            tokio::spawn(async move { chat.send(format!("prompt {n}")).await })
         })
-        .await;
-        for (n, seq) in (2..).zip(all(sent).await) {
-            assert_eq!(text_at(&chat, seq.unwrap()).await, format!("prompt {n}"), "{name}");
-        }
-        let expected: Vec<_> = (0..104).map(|n| format!("prompt {n}")).collect();
-        assert_eq!(asked(&chat).await, expected, "{name}");
-        let commits = faulty.commits() - before;
-        assert!(commits <= 12, "{name}: {commits} commits");
+        .collect();
+    for _ in 0..1000 {
+        yield_now().await;
     }
+    let last = prompts(&agent, &chat, texts(102, 2)).await;
+    faulty.hold_commits(false);
+    for run in all(first).await.into_iter().chain(all(last).await) {
+        run.unwrap().finish().await.unwrap();
+    }
+    // The run of the last takes up what was only sent.
+    eventually(async || {
+        let now = chat.refresh().await.unwrap();
+        (now.status.state, now.pending) == (SessionState::Idle, 0)
+    })
+    .await;
+    for (n, seq) in (2..).zip(all(sent).await) {
+        assert_eq!(text_at(&chat, seq.unwrap()).await, format!("prompt {n}"), "{name}");
+    }
+    let expected: Vec<_> = (0..104).map(|n| format!("prompt {n}")).collect();
+    assert_eq!(asked(&chat).await, expected, "{name}");
+    let commits = faulty.commits() - before;
+    assert!(commits <= 12, "{name}: {commits} commits");
 }
 
+each_store!(what_is_only_sent_keeps_its_place_in_the_line);
+
 /// An input that is refused is refused alone.
-#[tokio::test]
-async fn an_input_that_is_refused_harms_no_other() {
+async fn an_input_that_is_refused_harms_no_other(site: Site) {
     let deep = RawJson::parse(&format!("{}1{}", "[".repeat(120), "]".repeat(120))).unwrap();
-    for (name, storage) in all_storages().await {
-        let (faulty, agent, chat) = crowd(storage).await;
-        faulty.hold_commits(true);
-        let mut inputs: Vec<_> = texts(0, 6).collect();
-        inputs[3] = Message::new("too deep").with_metadata("deep", deep.clone()).into();
-        inputs[5] = "x".repeat(20 << 20).into();
-        let tasks = prompts(&agent, &chat, inputs).await;
-        faulty.hold_commits(false);
-        let mut done = all(tasks).await;
-        for at in [5, 3] {
-            let error = done.remove(at).unwrap_err();
-            assert_eq!(
-                (error.kind(), error.write_outcome()),
-                (&ErrorKind::LimitExceeded, WriteOutcome::NotApplied)
-            );
-            assert!(error.to_string().contains(&chat.id().to_string()), "{name}: {error}");
-        }
-        for run in done {
-            run.unwrap().finish().await.unwrap();
-        }
-        assert_eq!(asked(&chat).await, ["prompt 0", "prompt 1", "prompt 2", "prompt 4"], "{name}");
+    let (name, storage) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(storage).await;
+    faulty.hold_commits(true);
+    let mut inputs: Vec<_> = texts(0, 6).collect();
+    inputs[3] = Message::new("too deep").with_metadata("deep", deep.clone()).into();
+    inputs[5] = "x".repeat(20 << 20).into();
+    let tasks = prompts(&agent, &chat, inputs).await;
+    faulty.hold_commits(false);
+    let mut done = all(tasks).await;
+    for at in [5, 3] {
+        let error = done.remove(at).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.write_outcome()),
+            (&ErrorKind::LimitExceeded, WriteOutcome::NotApplied)
+        );
+        assert!(error.to_string().contains(&chat.id().to_string()), "{name}: {error}");
     }
+    for run in done {
+        run.unwrap().finish().await.unwrap();
+    }
+    assert_eq!(asked(&chat).await, ["prompt 0", "prompt 1", "prompt 2", "prompt 4"], "{name}");
 }
+
+each_store!(an_input_that_is_refused_harms_no_other);
 
 /// Where the store takes nothing everybody is told so, and nothing is stored; and where its answer is lost, each input is
 /// stored once.
-#[tokio::test]
-async fn an_error_of_the_store_reaches_everybody() {
-    for (name, storage) in all_storages().await {
-        let (faulty, agent, chat) = crowd(storage).await;
-        faulty.hold_commits(true);
-        let tasks = prompts(&agent, &chat, texts(0, 20)).await;
-        faulty.fail_commits(2);
-        faulty.hold_commits(false);
-        for run in all(tasks).await {
-            let error: Error = run.unwrap_err();
-            assert_eq!(
-                (error.kind(), error.write_outcome()),
-                (&ErrorKind::Full, WriteOutcome::NotApplied),
-                "{name}"
-            );
-        }
-        assert_eq!(said(&chat).await, [], "{name}");
-        faulty.hold_commits(true);
-        let tasks = prompts(&agent, &chat, texts(0, 20)).await;
-        faulty.lose_answers(2);
-        faulty.hold_commits(false);
-        for run in all(tasks).await {
-            run.unwrap().finish().await.unwrap();
-        }
-        let asked = asked(&chat).await.len();
-        assert_eq!(asked, 20, "{name}");
-        check_log(&chat).await;
+async fn an_error_of_the_store_reaches_everybody(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(storage).await;
+    faulty.hold_commits(true);
+    let tasks = prompts(&agent, &chat, texts(0, 20)).await;
+    faulty.fail_commits(2);
+    faulty.hold_commits(false);
+    for run in all(tasks).await {
+        let error: Error = run.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.write_outcome()),
+            (&ErrorKind::Full, WriteOutcome::NotApplied),
+            "{name}"
+        );
     }
+    assert_eq!(said(&chat).await, [], "{name}");
+    faulty.hold_commits(true);
+    let tasks = prompts(&agent, &chat, texts(0, 20)).await;
+    faulty.lose_answers(2);
+    faulty.hold_commits(false);
+    for run in all(tasks).await {
+        run.unwrap().finish().await.unwrap();
+    }
+    let asked = asked(&chat).await.len();
+    assert_eq!(asked, 20, "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(an_error_of_the_store_reaches_everybody);
 
 /// Where one has waited for as long as it may, nobody behind it waits as long once more.
-#[tokio::test]
-async fn a_crowd_waits_as_long_as_one() {
-    for (name, storage) in all_storages().await {
-        let (faulty, agent, chat) = crowd(storage).await;
-        faulty.hold_commits(true);
-        let begun = Instant::now();
-        let tasks = prompts(&agent, &chat, texts(0, 600)).await;
-        // All of them wait for most of the time that the first waits.
-        tokio::time::sleep(begun.elapsed() * 3).await;
-        // Two would fail, if anybody tried again.
-        faulty.time_commits_out(2);
-        faulty.hold_commits(false);
-        for run in all(tasks).await {
-            let error = run.unwrap_err();
-            assert!(error.is_timeout(), "{name}: {error:?}");
-            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{name}");
-        }
-        assert_eq!(said(&chat).await, [], "{name}");
-        let error = chat.send("late").await.unwrap_err();
-        assert!(error.is_timeout(), "{name}: the second is still to come");
-        read(chat.prompt("now").await.unwrap()).await;
+async fn a_crowd_waits_as_long_as_one(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(storage).await;
+    faulty.hold_commits(true);
+    let begun = Instant::now();
+    let tasks = prompts(&agent, &chat, texts(0, 600)).await;
+    // All of them wait for most of the time that the first waits.
+    tokio::time::sleep(begun.elapsed() * 3).await;
+    // Two would fail, if anybody tried again.
+    faulty.time_commits_out(2);
+    faulty.hold_commits(false);
+    for run in all(tasks).await {
+        let error = run.unwrap_err();
+        assert!(error.is_timeout(), "{name}: {error:?}");
+        assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{name}");
     }
+    assert_eq!(said(&chat).await, [], "{name}");
+    let error = chat.send("late").await.unwrap_err();
+    assert!(error.is_timeout(), "{name}: the second is still to come");
+    read(chat.prompt("now").await.unwrap()).await;
 }
 
+each_store!(a_crowd_waits_as_long_as_one);
+
 /// A caller that goes away takes nobody along, also if it was the one that wrote for all; nor does a store that panics.
-#[tokio::test]
-async fn a_caller_that_goes_away_takes_nobody_along() {
-    for (name, storage) in all_storages().await {
-        let (faulty, agent, chat) = crowd(storage).await;
-        faulty.hold_commits(true);
-        let mut tasks = prompts(&agent, &chat, texts(0, 10)).await;
-        for at in [7, 1, 0] {
-            tasks.remove(at).abort();
-        }
-        faulty.panic_commits(2);
-        faulty.hold_commits(false);
-        for run in all(tasks).await {
-            run.unwrap().finish().await.unwrap();
-        }
-        let asked = asked(&chat).await.len();
-        assert_eq!(asked, 10, "{name}: what was under way is stored");
+async fn a_caller_that_goes_away_takes_nobody_along(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let (faulty, agent, chat) = crowd(storage).await;
+    faulty.hold_commits(true);
+    let mut tasks = prompts(&agent, &chat, texts(0, 10)).await;
+    for at in [7, 1, 0] {
+        tasks.remove(at).abort();
     }
+    faulty.panic_commits(2);
+    faulty.hold_commits(false);
+    for run in all(tasks).await {
+        run.unwrap().finish().await.unwrap();
+    }
+    let asked = asked(&chat).await.len();
+    assert_eq!(asked, 10, "{name}: what was under way is stored");
 }
+
+each_store!(a_caller_that_goes_away_takes_nobody_along);
 
 /// A host that leaves the runtime on which it stored an input keeps nobody waiting for ever: who waits behind it goes
 /// alone, and who was taken along is told that nobody knows.
@@ -290,58 +289,57 @@ async fn a_line_that_moves_is_kept() {
 }
 
 /// Prompts that wait for a session that is set aside let it go on together, and know their places.
-#[tokio::test]
-async fn prompts_let_a_session_go_on_together() {
-    for (name, storage) in all_storages().await {
-        let faulty = Faulty::new(storage);
-        let config = Config::default().resume_on_prompt(true);
-        let agent = agent_with(&faulty.storage(), EchoProvider::new(), config, []);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("first").await.unwrap()).await;
-        chat.suspend().await.unwrap();
-        faulty.hold_commits(true);
-        let tasks = prompts(&agent, &chat, texts(0, 5)).await;
-        faulty.hold_commits(false);
-        for (n, run) in (0..).zip(all(tasks).await) {
-            let run = run.unwrap();
-            if let Some(stored) = run.stored() {
-                assert_eq!(text_at(&chat, stored.seq).await, format!("prompt {n}"), "{name}");
-            }
-            run.finish().await.unwrap();
+async fn prompts_let_a_session_go_on_together(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let faulty = Faulty::new(storage);
+    let config = Config::default().resume_on_prompt(true);
+    let agent = agent_with(&faulty.storage(), EchoProvider::new(), config, []);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("first").await.unwrap()).await;
+    chat.suspend().await.unwrap();
+    faulty.hold_commits(true);
+    let tasks = prompts(&agent, &chat, texts(0, 5)).await;
+    faulty.hold_commits(false);
+    for (n, run) in (0..).zip(all(tasks).await) {
+        let run = run.unwrap();
+        if let Some(stored) = run.stored() {
+            assert_eq!(text_at(&chat, stored.seq).await, format!("prompt {n}"), "{name}");
         }
-        check_log(&chat).await;
+        run.finish().await.unwrap();
     }
+    check_log(&chat).await;
 }
 
+each_store!(prompts_let_a_session_go_on_together);
+
 /// A crowd, of as many as `AGENT_TEST_CROWD` says: each input is stored once, and all are answered.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[allow(clippy::print_stdout, reason = "what was counted is printed")]
-async fn a_crowd_is_stored_once_and_answered() {
+async fn a_crowd_is_stored_once_and_answered(site: Site) {
     let count = std::env::var("AGENT_TEST_CROWD").map_or(2_000, |text| text.parse().unwrap());
-    for (name, storage) in all_storages().await {
-        let (faulty, _, chat) = crowd(storage).await;
-        let (begun, before) = (Instant::now(), faulty.commits());
-        let tasks = (0..count).map(|n| {
-            let chat = chat.clone();
-            tokio::spawn(async move { chat.prompt(format!("prompt {n}")).await.map(drop) })
-        });
-        for stored in all(tasks.collect()).await {
-            stored.unwrap();
-        }
-        let taken = begun.elapsed();
-        eventually(async || {
-            let now = chat.refresh().await.unwrap();
-            if now.status.state == SessionState::Queued {
-                drop(chat.wake().await.unwrap());
-            }
-            (now.status.state, now.pending) == (SessionState::Idle, 0)
-        })
-        .await;
-        let commits = faulty.commits() - before;
-        println!("proof: {count} inputs of a crowd on {name}, stored in {taken:?} with {commits} commits");
-        let mut asked: Vec<_> = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
-        asked.sort_unstable();
-        asked.dedup();
-        assert_eq!(asked.len(), count, "{name}");
+    let (name, storage) = (site.name, site.open().await);
+    let (faulty, _, chat) = crowd(storage).await;
+    let (begun, before) = (Instant::now(), faulty.commits());
+    let tasks = (0..count).map(|n| {
+        let chat = chat.clone();
+        tokio::spawn(async move { chat.prompt(format!("prompt {n}")).await.map(drop) })
+    });
+    for stored in all(tasks.collect()).await {
+        stored.unwrap();
     }
+    let taken = begun.elapsed();
+    eventually(async || {
+        let now = chat.refresh().await.unwrap();
+        if now.status.state == SessionState::Queued {
+            drop(chat.wake().await.unwrap());
+        }
+        (now.status.state, now.pending) == (SessionState::Idle, 0)
+    })
+    .await;
+    let commits = faulty.commits() - before;
+    println!("proof: {count} inputs of a crowd on {name}, stored in {taken:?} with {commits} commits");
+    let mut asked: Vec<_> = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
+    asked.sort_unstable();
+    asked.dedup();
+    assert_eq!(asked.len(), count, "{name}");
 }
+
+each_store!(a_crowd_is_stored_once_and_answered, flavor = "multi_thread", worker_threads = 2);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{all_storages, check_log, device, read};
+use crate::common::{check_log, device, read};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Result, Storage, async_trait};
@@ -12,6 +12,7 @@ use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Plugin, RunOutcome, ScriptedProvider, SessionHandle, ToolContext,
     ToolPolicy, ToolSpec, Turn,
 };
+use agent_tests::{Site, each_store};
 
 #[derive(Debug)]
 struct Tools;
@@ -85,80 +86,80 @@ async fn check_first(chat: &SessionHandle, models: &[ScriptedProvider; 2], when:
 /// A session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
 /// provider, the prompt, the limits, the policies; so do its forks. Sessions that are made later have the new one, and an
 /// old one when it is told to. Where its provider is gone, that is said, and nothing else is asked instead.
-#[tokio::test]
-async fn a_later_configuration_does_not_alter_a_session() {
-    for (name, storage) in all_storages().await {
-        let models = models();
-        let old = agent(&storage, &models, first());
-        // One that has run, and one that has not, before the configuration changed.
-        let chat = old.open(&device("laptop")).await.unwrap();
-        check_first(&chat, &models, name).await;
-        let (id, workspace) = (chat.id(), chat.snapshot().workspace);
-        let fresh = old.new_session(workspace, &Default::default()).await.unwrap().id();
-        let child = chat.start_child("help", &Default::default()).await.unwrap().id();
-        drop((old, chat));
+async fn a_later_configuration_does_not_alter_a_session(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let old = agent(&storage, &models, first());
+    // One that has run, and one that has not, before the configuration changed.
+    let chat = old.open(&device("laptop")).await.unwrap();
+    check_first(&chat, &models, name).await;
+    let (id, workspace) = (chat.id(), chat.snapshot().workspace);
+    let fresh = old.new_session(workspace, &Default::default()).await.unwrap().id();
+    let child = chat.start_child("help", &Default::default()).await.unwrap().id();
+    drop((old, chat));
 
-        let new = agent(&storage, &models, second());
-        let chat = new.session(id).await.unwrap();
-        check_first(&chat, &models, name).await;
-        let fork = chat.fork(None).await.unwrap();
-        for made in [new.session(fresh).await.unwrap(), new.session(child).await.unwrap(), fork] {
-            check_first(&made, &models, name).await;
-            check_log(&new.session(fresh).await.unwrap()).await;
-        }
-
-        let asked = models[1].requests().len();
-        let later = new.new_session(workspace, &Default::default()).await.unwrap();
-        let (_, report) = read(later.prompt("go").await.unwrap()).await;
-        assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
-        let request = &models[1].requests()[asked];
-        assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be long."), Some(7)), "{name}");
-
-        let alone = agent(&storage, &models[1..], second());
-        let chat = alone.session(id).await.unwrap();
-        let (_, report) = read(chat.prompt("anybody?").await.unwrap()).await;
-        let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
-        assert!(failure.text.contains("provider one"), "{name}: {}", failure.text);
-        chat.adopt_config().await.unwrap();
-        let (_, report) = read(chat.prompt("go").await.unwrap()).await;
-        assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(now.attributes.references["provider"], "two", "{name}");
-        let fresh = alone.session(fresh).await.unwrap();
-        let (_, report) = read(fresh.prompt("go").await.unwrap()).await;
-        assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: others keep to theirs");
-        check_log(&chat).await;
+    let new = agent(&storage, &models, second());
+    let chat = new.session(id).await.unwrap();
+    check_first(&chat, &models, name).await;
+    let fork = chat.fork(None).await.unwrap();
+    for made in [new.session(fresh).await.unwrap(), new.session(child).await.unwrap(), fork] {
+        check_first(&made, &models, name).await;
+        check_log(&new.session(fresh).await.unwrap()).await;
     }
+
+    let asked = models[1].requests().len();
+    let later = new.new_session(workspace, &Default::default()).await.unwrap();
+    let (_, report) = read(later.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
+    let request = &models[1].requests()[asked];
+    assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be long."), Some(7)), "{name}");
+
+    let alone = agent(&storage, &models[1..], second());
+    let chat = alone.session(id).await.unwrap();
+    let (_, report) = read(chat.prompt("anybody?").await.unwrap()).await;
+    let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
+    assert!(failure.text.contains("provider one"), "{name}: {}", failure.text);
+    chat.adopt_config().await.unwrap();
+    let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(now.attributes.references["provider"], "two", "{name}");
+    let fresh = alone.session(fresh).await.unwrap();
+    let (_, report) = read(fresh.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: others keep to theirs");
+    check_log(&chat).await;
 }
+
+each_store!(a_later_configuration_does_not_alter_a_session);
 
 /// Of many hosts that begin the first run of a session at the same moment, each with a configuration of its own, one
 /// writes it down; no prompt is lost over it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_many_hosts_writes_the_configuration_down() {
-    for (name, storage) in all_storages().await {
-        let model =
-            |n: usize| ScriptedProvider::new((0..9).map(|_| Turn::new().text("ok"))).named(format!("m{n}"));
-        let plain = agent(&storage, &[model(9)], Config::default());
-        let id = plain.open(&device("laptop")).await.unwrap().id();
-        let mut hosts = tokio::task::JoinSet::new();
-        for n in 0..8 {
-            let models: Vec<_> = (0..8).map(model).collect();
-            let host = agent(&storage, &models, Config::default().provider(format!("m{n}")).freeze(true));
-            hosts.spawn(async move {
-                let chat = host.session(id).await.unwrap();
-                let run = chat.prompt(format!("hello {n}")).await.unwrap();
-                run.finish().await.map(drop)
-            });
-        }
-        while let Some(host) = hosts.join_next().await {
-            host.unwrap().unwrap();
-        }
-        let chat = plain.session(id).await.unwrap();
-        let now = chat.snapshot();
-        assert_eq!(now.counts.user, 8, "{name}");
-        assert!(matches!(now.status.state, SessionState::Idle | SessionState::Queued), "{name}");
-        let kept = chat.documents().versions("session.config", 10).await.unwrap();
-        assert_eq!(kept.len(), 1, "{name}");
-        check_log(&chat).await;
+async fn one_of_many_hosts_writes_the_configuration_down(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model =
+        |n: usize| ScriptedProvider::new((0..9).map(|_| Turn::new().text("ok"))).named(format!("m{n}"));
+    let plain = agent(&storage, &[model(9)], Config::default());
+    let id = plain.open(&device("laptop")).await.unwrap().id();
+    let mut hosts = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let models: Vec<_> = (0..8).map(model).collect();
+        let host = agent(&storage, &models, Config::default().provider(format!("m{n}")).freeze(true));
+        hosts.spawn(async move {
+            let chat = host.session(id).await.unwrap();
+            let run = chat.prompt(format!("hello {n}")).await.unwrap();
+            run.finish().await.map(drop)
+        });
     }
+    while let Some(host) = hosts.join_next().await {
+        host.unwrap().unwrap();
+    }
+    let chat = plain.session(id).await.unwrap();
+    let now = chat.snapshot();
+    assert_eq!(now.counts.user, 8, "{name}");
+    assert!(matches!(now.status.state, SessionState::Idle | SessionState::Queued), "{name}");
+    let kept = chat.documents().versions("session.config", 10).await.unwrap();
+    assert_eq!(kept.len(), 1, "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(one_of_many_hosts_writes_the_configuration_down, flavor = "multi_thread", worker_threads = 2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{agent, agent_with, all_storages, calls, check_log, device, log, read, said, storages};
+use crate::common::{agent, agent_with, calls, check_log, device, log, read, said};
 use agent_core::event::{Body, EventType, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Usage};
@@ -17,6 +17,7 @@ use agent_runtime::{
     ModelStream, Plugin, RunOutcome, RunReport, SessionHandle, StopReason, ToolContext, ToolMode, ToolSpec,
     Update,
 };
+use agent_tests::{Site, each_store};
 use futures::stream::{self, StreamExt};
 
 const MIB: usize = 1 << 20;
@@ -133,200 +134,192 @@ async fn goes_on(chat: &SessionHandle, name: &str) {
 }
 
 /// Text without end is cut at its limit, at a character; what came until then is stored, and the reason named.
-#[tokio::test]
-async fn endless_text_is_cut_and_kept() {
-    for (name, storage) in all_storages().await {
-        // 3 bytes a character, so that the limit lies within one.
-        let model = Greedy::text(&"한".repeat(10_000));
-        let chat = open(&agent(&storage, model.clone())).await;
-        let (text, report) = ask(&chat, "go").await;
-        assert!(model.taken() <= MIB / 30_000 + 2, "{name}: {} pieces were taken", model.taken());
-        assert_eq!(text.len(), MIB - MIB % 3, "{name}");
-        assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
-        assert_eq!(report.text, text, "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(now.status.reason, Reason::MaxOutput, "{name}");
-        assert!(said(&chat).await.last().unwrap() == &("agent", text), "{name}: stored up to the limit");
-        goes_on(&chat, name).await;
-    }
+async fn endless_text_is_cut_and_kept(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    // 3 bytes a character, so that the limit lies within one.
+    let model = Greedy::text(&"한".repeat(10_000));
+    let chat = open(&agent(&storage, model.clone())).await;
+    let (text, report) = ask(&chat, "go").await;
+    assert!(model.taken() <= MIB / 30_000 + 2, "{name}: {} pieces were taken", model.taken());
+    assert_eq!(text.len(), MIB - MIB % 3, "{name}");
+    assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
+    assert_eq!(report.text, text, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(now.status.reason, Reason::MaxOutput, "{name}");
+    assert!(said(&chat).await.last().unwrap() == &("agent", text), "{name}: stored up to the limit");
+    goes_on(&chat, name).await;
 }
+
+each_store!(endless_text_is_cut_and_kept);
 
 /// One piece that is larger than the limit is cut, too.
-#[tokio::test]
-async fn one_piece_beyond_the_limit_is_cut() {
-    for (name, storage) in storages() {
-        let mut model = Greedy::text(&"x".repeat(40 * MIB));
-        model.most = 1;
-        let chat = open(&agent(&storage, model)).await;
-        let (text, report) = ask(&chat, "go").await;
-        assert_eq!((text.len(), report.text.len()), (MIB, MIB), "{name}");
-        goes_on(&chat, name).await;
-    }
+async fn one_piece_beyond_the_limit_is_cut(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut model = Greedy::text(&"x".repeat(40 * MIB));
+    model.most = 1;
+    let chat = open(&agent(&storage, model)).await;
+    let (text, report) = ask(&chat, "go").await;
+    assert_eq!((text.len(), report.text.len()), (MIB, MIB), "{name}");
+    goes_on(&chat, name).await;
 }
+
+each_store!(one_piece_beyond_the_limit_is_cut);
 
 /// Reasoning without end is cut at its limit, and stored.
-#[tokio::test]
-async fn endless_reasoning_is_cut_and_kept() {
-    for (name, storage) in storages() {
-        let model = Greedy::new(ModelEvent::Thinking("hm ".repeat(1000)));
-        let chat = open(&agent(&storage, model.clone())).await;
-        let (_, report) = ask(&chat, "go").await;
-        assert!(model.taken() <= MIB / 3000 + 2, "{name}: {} pieces were taken", model.taken());
-        assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
-        let events = log(&chat).await;
-        let thought = events.iter().find_map(|event| match event.body().unwrap() {
-            Body::AgentThinking(thought) => Some(thought.text.len()),
-            _ => None,
-        });
-        assert_eq!(thought, Some(MIB), "{name}");
-        goes_on(&chat, name).await;
-    }
+async fn endless_reasoning_is_cut_and_kept(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = Greedy::new(ModelEvent::Thinking("hm ".repeat(1000)));
+    let chat = open(&agent(&storage, model.clone())).await;
+    let (_, report) = ask(&chat, "go").await;
+    assert!(model.taken() <= MIB / 3000 + 2, "{name}: {} pieces were taken", model.taken());
+    assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
+    let events = log(&chat).await;
+    let thought = events.iter().find_map(|event| match event.body().unwrap() {
+        Body::AgentThinking(thought) => Some(thought.text.len()),
+        _ => None,
+    });
+    assert_eq!(thought, Some(MIB), "{name}");
+    goes_on(&chat, name).await;
 }
+
+each_store!(endless_reasoning_is_cut_and_kept);
 
 /// A stream of empty pieces ends, too: each counts as a byte.
-#[tokio::test]
-async fn endless_empty_pieces_come_to_an_end() {
-    for (name, storage) in storages() {
-        let mut model = Greedy::text("");
-        model.most = usize::MAX;
-        let chat = open(&agent_with(&storage, model, Config::default().max_answer_bytes(10_000), [])).await;
-        assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
-        goes_on(&chat, name).await;
-    }
+async fn endless_empty_pieces_come_to_an_end(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut model = Greedy::text("");
+    model.most = usize::MAX;
+    let chat = open(&agent_with(&storage, model, Config::default().max_answer_bytes(10_000), [])).await;
+    assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
+    goes_on(&chat, name).await;
 }
+
+each_store!(endless_empty_pieces_come_to_an_end);
 
 /// Calls over the limit are not stored, and the stream is dropped at the first of them.
-#[tokio::test]
-async fn endless_calls_end_at_the_limit_of_calls() {
-    for (name, storage) in all_storages().await {
-        let model = Greedy::new(call("small", "{}"));
-        let config = Config::default().max_tool_calls(40);
-        let chat = open(&agent_with(&storage, model.clone(), config, [Arc::new(Tools) as _])).await;
-        let (_, report) = ask(&chat, "go").await;
-        assert!(model.taken() <= 41, "{name}: {} calls were taken", model.taken());
-        assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
-        let made = calls(&chat).await;
-        assert_eq!(made.len(), 40, "{name}");
-        assert!(made.iter().all(|(_, results)| results.len() == 1 && results[0].outcome == ToolOutcome::Ok));
-        let head = chat.refresh().await.unwrap().head.get();
-        assert!(head < 2 * 40 + 10, "{name}: {head} events");
-        goes_on(&chat, name).await;
-    }
+async fn endless_calls_end_at_the_limit_of_calls(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = Greedy::new(call("small", "{}"));
+    let config = Config::default().max_tool_calls(40);
+    let chat = open(&agent_with(&storage, model.clone(), config, [Arc::new(Tools) as _])).await;
+    let (_, report) = ask(&chat, "go").await;
+    assert!(model.taken() <= 41, "{name}: {} calls were taken", model.taken());
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
+    let made = calls(&chat).await;
+    assert_eq!(made.len(), 40, "{name}");
+    assert!(made.iter().all(|(_, results)| results.len() == 1 && results[0].outcome == ToolOutcome::Ok));
+    let head = chat.refresh().await.unwrap().head.get();
+    assert!(head < 2 * 40 + 10, "{name}: {head} events");
+    goes_on(&chat, name).await;
 }
 
+each_store!(endless_calls_end_at_the_limit_of_calls);
+
 /// Calls that wait for a person are bounded as those that are made, so that the record can hold them.
-#[tokio::test]
-async fn endless_questions_end_at_the_limit_of_calls() {
-    for (name, storage) in storages() {
-        let model = Greedy::new(call("ask", "{}"));
-        let chat =
-            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
-        let (_, report) = ask(&chat, "go").await;
-        assert!(model.taken() <= 33, "{name}: {} calls were taken", model.taken());
-        let waits = matches!(report.outcome, RunOutcome::Awaiting(_));
-        assert!(waits, "{name}: {:?}", report.outcome);
-        let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.open_calls.len()), (SessionState::RequiresAction, 32), "{name}");
-        chat.interrupt().await.unwrap();
-        goes_on(&chat, name).await;
-    }
+async fn endless_questions_end_at_the_limit_of_calls(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = Greedy::new(call("ask", "{}"));
+    let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+    let (_, report) = ask(&chat, "go").await;
+    assert!(model.taken() <= 33, "{name}: {} calls were taken", model.taken());
+    let waits = matches!(report.outcome, RunOutcome::Awaiting(_));
+    assert!(waits, "{name}: {:?}", report.outcome);
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.open_calls.len()), (SessionState::RequiresAction, 32), "{name}");
+    chat.interrupt().await.unwrap();
+    goes_on(&chat, name).await;
 }
+
+each_store!(endless_questions_end_at_the_limit_of_calls);
 
 /// At a limit of bytes, the calls that came before it are kept, and none is made; one that is too large is not kept,
 /// and names and ids of any size are not.
-#[tokio::test]
-async fn calls_of_an_answer_that_is_cut_are_not_made() {
-    for (name, storage) in storages() {
-        let large = format!("\"{}\"", "x".repeat(2 * MIB));
-        let mut model = Greedy::new(call("small", &large));
-        let odd = ModelCall::new("i".repeat(MIB), "n".repeat(MIB / 2), RawJson::empty_object());
-        model.first = vec![
-            ModelEvent::Text("I write.".to_owned()),
-            call("ask", "[1]"),
-            call("small", "[2]"),
-            ModelEvent::ToolUse(odd),
-        ];
-        let chat =
-            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
-        let (_, report) = ask(&chat, "go").await;
-        assert_eq!(model.taken(), 1, "{name}");
-        assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
-        assert_eq!(said(&chat).await[1].1, "I write.", "{name}");
-        let kept = calls(&chat).await;
-        assert_eq!(kept.len(), 3, "{name}");
-        for (call, results) in &kept {
-            assert!(call.call.as_str().len() <= 128 && call.name.len() <= 128, "{name}");
-            assert_eq!(results.len(), 1, "{name}");
-            assert!(results[0].output.get().contains("not called"), "{name}: {:?}", results[0]);
-        }
-        goes_on(&chat, name).await;
+async fn calls_of_an_answer_that_is_cut_are_not_made(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let large = format!("\"{}\"", "x".repeat(2 * MIB));
+    let mut model = Greedy::new(call("small", &large));
+    let odd = ModelCall::new("i".repeat(MIB), "n".repeat(MIB / 2), RawJson::empty_object());
+    model.first = vec![
+        ModelEvent::Text("I write.".to_owned()),
+        call("ask", "[1]"),
+        call("small", "[2]"),
+        ModelEvent::ToolUse(odd),
+    ];
+    let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+    let (_, report) = ask(&chat, "go").await;
+    assert_eq!(model.taken(), 1, "{name}");
+    assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
+    assert_eq!(said(&chat).await[1].1, "I write.", "{name}");
+    let kept = calls(&chat).await;
+    assert_eq!(kept.len(), 3, "{name}");
+    for (call, results) in &kept {
+        assert!(call.call.as_str().len() <= 128 && call.name.len() <= 128, "{name}");
+        assert_eq!(results.len(), 1, "{name}");
+        assert!(results[0].output.get().contains("not called"), "{name}: {:?}", results[0]);
     }
+    goes_on(&chat, name).await;
 }
+
+each_store!(calls_of_an_answer_that_is_cut_are_not_made);
 
 /// Many calls, each of which fits, are cut where all of the answer is too large.
-#[tokio::test]
-async fn an_answer_is_bounded_as_a_whole() {
-    for (name, storage) in storages() {
-        let input = format!("\"{}\"", "x".repeat(900_000));
-        let model = Greedy::new(call("small", &input));
-        let chat =
-            open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
-        let (_, report) = ask(&chat, "go").await;
-        assert!(model.taken() <= 5, "{name}: {} calls were taken", model.taken());
-        assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
-        assert_eq!(calls(&chat).await.len(), 4, "{name}: 4 MiB");
-        goes_on(&chat, name).await;
-    }
+async fn an_answer_is_bounded_as_a_whole(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let input = format!("\"{}\"", "x".repeat(900_000));
+    let model = Greedy::new(call("small", &input));
+    let chat = open(&agent_with(&storage, model.clone(), Config::default(), [Arc::new(Tools) as _])).await;
+    let (_, report) = ask(&chat, "go").await;
+    assert!(model.taken() <= 5, "{name}: {} calls were taken", model.taken());
+    assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
+    assert_eq!(calls(&chat).await.len(), 4, "{name}: 4 MiB");
+    goes_on(&chat, name).await;
 }
+
+each_store!(an_answer_is_bounded_as_a_whole);
 
 /// A run whose stream nobody reads ends, and holds a bounded part of it; the end is there.
-#[tokio::test]
-async fn an_unread_stream_is_bounded_and_ends() {
-    for (name, storage) in storages() {
-        let mut model = Greedy::new(call("make", "{}"));
-        model.most = 20;
-        let chat = open(&agent_with(&storage, model, Config::default(), [Arc::new(Tools) as _])).await;
-        let mut run = chat.prompt("go").await.unwrap();
-        let idle = crate::common::eventually(async || {
-            chat.refresh().await.unwrap().status.state == SessionState::Idle
-        });
-        tokio::time::timeout(DEADLINE, idle).await.expect("it ends unread");
-        let (mut bytes, mut skipped, mut last) = (0, 0, None);
-        while let Some(update) = run.next().await {
-            match update.unwrap() {
-                Update::ToolDone(result) => bytes += result.output.get().len(),
-                Update::Ended(report) => last = Some(report),
-                Update::Skipped { updates, .. } => skipped += updates,
-                _ => {}
-            }
+async fn an_unread_stream_is_bounded_and_ends(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut model = Greedy::new(call("make", "{}"));
+    model.most = 20;
+    let chat = open(&agent_with(&storage, model, Config::default(), [Arc::new(Tools) as _])).await;
+    let mut run = chat.prompt("go").await.unwrap();
+    let idle =
+        crate::common::eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Idle);
+    tokio::time::timeout(DEADLINE, idle).await.expect("it ends unread");
+    let (mut bytes, mut skipped, mut last) = (0, 0, None);
+    while let Some(update) = run.next().await {
+        match update.unwrap() {
+            Update::ToolDone(result) => bytes += result.output.get().len(),
+            Update::Ended(report) => last = Some(report),
+            Update::Skipped { updates, .. } => skipped += updates,
+            _ => {}
         }
-        assert!(bytes <= 4 * MIB, "{name}: {bytes} bytes were held");
-        assert!(skipped > 0, "{name}: it does not say that something was left out");
-        assert_eq!(last.unwrap().text, "enough", "{name}");
-        let stored = log(&chat).await;
-        let results = stored.iter().filter(|event| event.kind == EventType::AGENT_TOOL_RESULT).count();
-        assert_eq!(results, 20, "{name}: all of it is stored");
     }
+    assert!(bytes <= 4 * MIB, "{name}: {bytes} bytes were held");
+    assert!(skipped > 0, "{name}: it does not say that something was left out");
+    assert_eq!(last.unwrap().text, "enough", "{name}");
+    let stored = log(&chat).await;
+    let results = stored.iter().filter(|event| event.kind == EventType::AGENT_TOOL_RESULT).count();
+    assert_eq!(results, 20, "{name}: all of it is stored");
 }
 
+each_store!(an_unread_stream_is_bounded_and_ends);
+
 /// The error of a tool may be of any size; a part of it is its result.
-#[tokio::test]
-async fn a_tools_error_of_any_size_is_cut() {
-    for (name, storage) in storages() {
-        let mut model = Greedy::new(call("fail", "{}"));
-        model.most = 1;
-        let chat = open(&agent_with(&storage, model, Config::default(), [Arc::new(Tools) as _])).await;
-        let (text, report) = ask(&chat, "go").await;
-        assert_eq!((&*text, report.outcome), ("enough", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-        let result = &calls(&chat).await[0].1[0];
-        assert_eq!(result.outcome, ToolOutcome::Error, "{name}");
-        assert!(
-            result.output.get().contains("20971520 bytes"),
-            "{name}: {} bytes",
-            result.output.get().len()
-        );
-    }
+async fn a_tools_error_of_any_size_is_cut(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut model = Greedy::new(call("fail", "{}"));
+    model.most = 1;
+    let chat = open(&agent_with(&storage, model, Config::default(), [Arc::new(Tools) as _])).await;
+    let (text, report) = ask(&chat, "go").await;
+    assert_eq!((&*text, report.outcome), ("enough", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+    let result = &calls(&chat).await[0].1[0];
+    assert_eq!(result.outcome, ToolOutcome::Error, "{name}");
+    assert!(result.output.get().contains("20971520 bytes"), "{name}: {} bytes", result.output.get().len());
 }
+
+each_store!(a_tools_error_of_any_size_is_cut);
 
 /// Limits of bytes that allow nothing, or more than an event holds, are named when the agent is built.
 #[test]
@@ -345,21 +338,20 @@ fn limits_of_bytes_are_checked() {
 }
 
 /// Where an answer is cut within the value of a secret, no part of the value is kept.
-#[tokio::test]
-async fn an_answer_cut_within_a_secret_shows_no_part_of_it() {
-    for (name, storage) in storages() {
-        let secret: SecretName = "github".parse().unwrap();
-        let value = Secret::new("ghp_0123456789abcdef").unwrap();
-        let mut model = Greedy::text(&format!("{}ghp_0123456789abcdef and more", "x".repeat(90)));
-        model.most = 1;
-        let secrets = Secrets::new(BTreeMap::from([(secret.clone(), value)]));
-        let agent =
-            agent_with(&storage, model, Config::default().max_text_bytes(100), []).with_secrets(secrets);
-        let chat = open(&agent).await;
-        let mount = Patch::new().mount(secret.resource(), Access::Read);
-        let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
-        assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
-        let kept = said(&chat).await.pop().unwrap().1;
-        assert!(kept.starts_with(&"x".repeat(90)) && !kept.contains("gh"), "{name}: {kept}");
-    }
+async fn an_answer_cut_within_a_secret_shows_no_part_of_it(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let secret: SecretName = "github".parse().unwrap();
+    let value = Secret::new("ghp_0123456789abcdef").unwrap();
+    let mut model = Greedy::text(&format!("{}ghp_0123456789abcdef and more", "x".repeat(90)));
+    model.most = 1;
+    let secrets = Secrets::new(BTreeMap::from([(secret.clone(), value)]));
+    let agent = agent_with(&storage, model, Config::default().max_text_bytes(100), []).with_secrets(secrets);
+    let chat = open(&agent).await;
+    let mount = Patch::new().mount(secret.resource(), Access::Read);
+    let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
+    assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
+    let kept = said(&chat).await.pop().unwrap().1;
+    assert!(kept.starts_with(&"x".repeat(90)) && !kept.contains("gh"), "{name}: {kept}");
 }
+
+each_store!(an_answer_cut_within_a_secret_shows_no_part_of_it);

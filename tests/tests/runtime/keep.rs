@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{agent_with, all_storages, calls, check_log, device, log, read};
+use crate::common::{agent_with, calls, check_log, device, log, read};
 use agent_core::event::{Decision, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Keep, Patch};
@@ -12,6 +12,7 @@ use agent_runtime::{
     Config, Plugin, RunOutcome, ScriptedProvider, SessionHandle, ToolContext, ToolMode, ToolPolicy, ToolSpec,
     Turn,
 };
+use agent_tests::{Site, each_store};
 
 const GIVEN: &str = "what-the-tool-was-given";
 const GAVE: &str = "what-the-tool-gave";
@@ -56,108 +57,95 @@ fn tools_of(messages: &[ModelMessage]) -> usize {
 /// By the host's choice a log keeps what tools are given and give, or not: then not a byte of it is in the log, the run
 /// itself goes on with all of it, and later runs are given the texts. The choice is recorded in the session and holds for
 /// it, whatever a later host is configured to; the session can be told another.
-#[tokio::test]
-async fn what_is_kept_of_tools_is_a_choice_that_the_session_records() {
-    for (name, storage) in all_storages().await {
-        for keep in [Keep::Everything, Keep::Text] {
-            let turn = || Turn::new().text("I look.").call("l", "look", given());
-            let model = ScriptedProvider::new([
-                turn(),
-                Turn::new().text("seen"),
-                turn(),
-                Turn::new().text("seen again"),
-                turn(),
-                Turn::new().text("seen at last"),
-            ]);
-            let agent = |keep| {
-                agent_with(&storage, model.clone(), Config::default().keep(keep), [Arc::new(Tools) as _])
-            };
-            let chat = agent(keep).open(&device(keep.as_str())).await.unwrap();
-            read(chat.prompt("go").await.unwrap()).await;
-            let now = chat.refresh().await.unwrap();
-            assert_eq!(now.attributes.keep, Some(keep), "{name}: recorded");
-            let there = usize::from(keep == Keep::Everything);
-            assert_eq!(
-                (count(&chat, GIVEN).await, count(&chat, GAVE).await),
-                (there, there),
-                "{name} {keep}"
-            );
-            let made = calls(&chat).await;
-            assert_eq!(
-                (made[0].0.name.as_str(), made[0].1[0].outcome),
-                ("look", ToolOutcome::Ok),
-                "{name} {keep}"
-            );
-            let asked = model.requests();
-            assert_eq!(tools_of(&asked[1].messages), 2, "{name} {keep}: the run itself knows");
-            assert!(format!("{:?}", asked[1].messages).contains(GAVE), "{name} {keep}");
-
-            // Another host, another choice: the session's own holds.
-            let other = if keep == Keep::Text { Keep::Everything } else { Keep::Text };
-            let chat = agent(other).session(chat.id()).await.unwrap();
-            read(chat.prompt("go on").await.unwrap()).await;
-            let there = there * 2;
-            assert_eq!(
-                (count(&chat, GIVEN).await, count(&chat, GAVE).await),
-                (there, there),
-                "{name} {keep}"
-            );
-            let later = &model.requests()[2].messages;
-            assert_eq!(tools_of(later), there, "{name} {keep}: {later:?}");
-            let texts = [
-                ModelMessage::User("go".to_owned()),
-                ModelMessage::agent("I look."),
-                ModelMessage::agent("seen"),
-                ModelMessage::User("go on".to_owned()),
-            ];
-            if keep == Keep::Text {
-                assert_eq!(*later, texts, "{name}");
-            }
-            let fork = chat.fork(None).await.unwrap();
-            assert_eq!(fork.snapshot().attributes.keep, Some(keep), "{name}: a fork keeps to it");
-
-            chat.update(Patch::new().keep(other)).await.unwrap();
-            read(chat.prompt("and on").await.unwrap()).await;
-            let there = there + usize::from(other == Keep::Everything);
-            assert_eq!(
-                (count(&chat, GIVEN).await, count(&chat, GAVE).await),
-                (there, there),
-                "{name} {keep}"
-            );
-            check_log(&chat).await;
-        }
-    }
-}
-
-/// Where only text is kept, a call for which a person is asked is kept until it can be made, by whichever process, and
-/// the model is given it; its result is not kept.
-#[tokio::test]
-async fn a_call_that_waits_is_kept_until_it_is_made() {
-    for (name, storage) in all_storages().await {
+async fn what_is_kept_of_tools_is_a_choice_that_the_session_records(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for keep in [Keep::Everything, Keep::Text] {
+        let turn = || Turn::new().text("I look.").call("l", "look", given());
         let model = ScriptedProvider::new([
-            Turn::new().call("l", "look", given()).call("d", "delete", given()),
-            Turn::new().text("deleted"),
-            Turn::new().text("well"),
+            turn(),
+            Turn::new().text("seen"),
+            turn(),
+            Turn::new().text("seen again"),
+            turn(),
+            Turn::new().text("seen at last"),
         ]);
-        let agent = || {
-            let config = Config::default().keep(Keep::Text).tool_policy("look", ToolPolicy::Allow);
-            agent_with(&storage, model.clone(), config, [Arc::new(Tools) as _])
-        };
-        let chat = agent().open(&device("laptop")).await.unwrap();
-        let (_, report) = read(chat.prompt("go").await.unwrap()).await;
-        let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
-        let chat = agent().session(chat.id()).await.unwrap();
-        chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
-        read(chat.wake().await.unwrap().unwrap()).await;
-        let asked = model.requests().remove(1).messages;
-        assert_eq!(tools_of(&asked), 2, "{name}: {asked:?}");
-        assert!(format!("{asked:?}").contains(GAVE), "{name}: {asked:?}");
-        assert_eq!(count(&chat, GAVE).await, 0, "{name}");
-        let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
-        assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Ok], "{name}");
-        read(chat.prompt("thanks").await.unwrap()).await;
-        let asked = model.requests().remove(2).messages;
-        assert_eq!(tools_of(&asked), 0, "{name}: {asked:?}");
+        let agent =
+            |keep| agent_with(&storage, model.clone(), Config::default().keep(keep), [Arc::new(Tools) as _]);
+        let chat = agent(keep).open(&device(keep.as_str())).await.unwrap();
+        read(chat.prompt("go").await.unwrap()).await;
+        let now = chat.refresh().await.unwrap();
+        assert_eq!(now.attributes.keep, Some(keep), "{name}: recorded");
+        let there = usize::from(keep == Keep::Everything);
+        assert_eq!((count(&chat, GIVEN).await, count(&chat, GAVE).await), (there, there), "{name} {keep}");
+        let made = calls(&chat).await;
+        assert_eq!(
+            (made[0].0.name.as_str(), made[0].1[0].outcome),
+            ("look", ToolOutcome::Ok),
+            "{name} {keep}"
+        );
+        let asked = model.requests();
+        assert_eq!(tools_of(&asked[1].messages), 2, "{name} {keep}: the run itself knows");
+        assert!(format!("{:?}", asked[1].messages).contains(GAVE), "{name} {keep}");
+
+        // Another host, another choice: the session's own holds.
+        let other = if keep == Keep::Text { Keep::Everything } else { Keep::Text };
+        let chat = agent(other).session(chat.id()).await.unwrap();
+        read(chat.prompt("go on").await.unwrap()).await;
+        let there = there * 2;
+        assert_eq!((count(&chat, GIVEN).await, count(&chat, GAVE).await), (there, there), "{name} {keep}");
+        let later = &model.requests()[2].messages;
+        assert_eq!(tools_of(later), there, "{name} {keep}: {later:?}");
+        let texts = [
+            ModelMessage::User("go".to_owned()),
+            ModelMessage::agent("I look."),
+            ModelMessage::agent("seen"),
+            ModelMessage::User("go on".to_owned()),
+        ];
+        if keep == Keep::Text {
+            assert_eq!(*later, texts, "{name}");
+        }
+        let fork = chat.fork(None).await.unwrap();
+        assert_eq!(fork.snapshot().attributes.keep, Some(keep), "{name}: a fork keeps to it");
+
+        chat.update(Patch::new().keep(other)).await.unwrap();
+        read(chat.prompt("and on").await.unwrap()).await;
+        let there = there + usize::from(other == Keep::Everything);
+        assert_eq!((count(&chat, GIVEN).await, count(&chat, GAVE).await), (there, there), "{name} {keep}");
         check_log(&chat).await;
     }
 }
+
+each_store!(what_is_kept_of_tools_is_a_choice_that_the_session_records);
+
+/// Where only text is kept, a call for which a person is asked is kept until it can be made, by whichever process, and
+/// the model is given it; its result is not kept.
+async fn a_call_that_waits_is_kept_until_it_is_made(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([
+        Turn::new().call("l", "look", given()).call("d", "delete", given()),
+        Turn::new().text("deleted"),
+        Turn::new().text("well"),
+    ]);
+    let agent = || {
+        let config = Config::default().keep(Keep::Text).tool_policy("look", ToolPolicy::Allow);
+        agent_with(&storage, model.clone(), config, [Arc::new(Tools) as _])
+    };
+    let chat = agent().open(&device("laptop")).await.unwrap();
+    let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+    let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
+    let chat = agent().session(chat.id()).await.unwrap();
+    chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
+    read(chat.wake().await.unwrap().unwrap()).await;
+    let asked = model.requests().remove(1).messages;
+    assert_eq!(tools_of(&asked), 2, "{name}: {asked:?}");
+    assert!(format!("{asked:?}").contains(GAVE), "{name}: {asked:?}");
+    assert_eq!(count(&chat, GAVE).await, 0, "{name}");
+    let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
+    assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Ok], "{name}");
+    read(chat.prompt("thanks").await.unwrap()).await;
+    let asked = model.requests().remove(2).messages;
+    assert_eq!(tools_of(&asked), 0, "{name}: {asked:?}");
+    check_log(&chat).await;
+}
+
+each_store!(a_call_that_waits_is_kept_until_it_is_made);

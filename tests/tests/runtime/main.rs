@@ -2,6 +2,7 @@
 //! files and, where no time is simulated, on SQLite.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was counted is printed")]
 
 mod answers;
 mod build;

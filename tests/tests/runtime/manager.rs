@@ -1,9 +1,10 @@
 //! Devices, workspaces and their main sessions.
 
 use agent_runtime::holdings::WorkspaceBlobs;
+use agent_tests::{Site, each_store};
 use std::collections::BTreeSet;
 
-use crate::common::{Faulty, agent, all_storages, device, read, storages};
+use crate::common::{Faulty, agent, device, read};
 use agent_core::clock::Effects;
 use agent_core::commit::Expect;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
@@ -21,217 +22,12 @@ async fn counts(storage: &Storage) -> (usize, usize) {
 }
 
 /// N concurrent first contacts give one workspace, one binding and one main session.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_first_contacts_make_one_workspace_one_binding_one_session() {
-    for (name, storage) in all_storages().await {
-        for round in 0..20 {
-            let laptop = device(&format!("laptop {round}"));
-            let agent = agent(&storage, EchoProvider::new());
-            let tasks: Vec<_> = (0..8)
-                .map(|_| {
-                    let (agent, laptop) = (agent.clone(), laptop.clone());
-                    tokio::spawn(async move { agent.open(&laptop).await.unwrap().id() })
-                })
-                .collect();
-            let mut sessions = BTreeSet::new();
-            for task in tasks {
-                sessions.insert(task.await.unwrap());
-            }
-            assert_eq!(sessions.len(), 1, "{name}");
-            assert_eq!(counts(&storage).await, (round + 1, round + 1), "{name}");
-        }
-        let sessions = storage.sessions.list(SessionQuery::new().limit(100)).await.unwrap();
-        assert_eq!(sessions.items.len(), 20, "{name}");
-    }
-}
-
-/// A crash between binding and creating leaves work that the next call finishes, under the same id.
-#[tokio::test]
-async fn a_crash_between_bind_and_create_leads_to_the_same_workspace() {
-    for (name, under) in all_storages().await {
-        let faulty = Faulty::new(under.clone());
-        let manager = manager(&faulty.storage());
-        let laptop = device("laptop");
-        faulty.fail_puts(1);
-        let error = manager.resolve(&laptop).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Full, "{name}: the store's error is returned, never solved");
-        assert_eq!(counts(&under).await, (0, 1), "{name}");
-        let bound = under.bindings.resolve(&laptop).await.unwrap().unwrap();
-
-        let found = manager.resolve(&laptop).await.unwrap();
-        assert_eq!((found.workspace.id, found.how), (bound, Resolution::Recreated), "{name}");
-        assert_eq!(manager.resolve(&laptop).await.unwrap().how, Resolution::Found, "{name}");
-        assert_eq!(counts(&under).await, (1, 1), "{name}");
-    }
-}
-
-/// A device whose workspace was deleted is bound anew, and it is said so.
-#[tokio::test]
-async fn a_deleted_workspace_is_rebound_and_reported() {
-    for (name, storage) in all_storages().await {
-        let manager = manager(&storage);
-        let laptop = device("laptop");
-        let old = manager.resolve(&laptop).await.unwrap().workspace.id;
-        storage.workspaces.delete(old).await.unwrap();
-        let new = manager.resolve(&laptop).await.unwrap();
-        assert_eq!(new.how, Resolution::Rebound(old), "{name}");
-        assert_ne!(new.workspace.id, old, "{name}");
-        assert_eq!(storage.bindings.resolve(&laptop).await.unwrap(), Some(new.workspace.id), "{name}");
-    }
-}
-
-/// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
-/// returned as it is, and nothing is created, bound or unbound.
-#[tokio::test]
-async fn what_cannot_be_read_is_not_created_again() {
-    for (name, under) in all_storages().await {
-        let faulty = Faulty::new(under.clone());
-        let manager = manager(&faulty.storage());
-        let laptop = device("laptop");
-        let before = manager.resolve(&laptop).await.unwrap().workspace;
-        let kinds = [
-            ErrorKind::Corrupt,
-            ErrorKind::Unavailable,
-            ErrorKind::Denied,
-            ErrorKind::Unsupported,
-            ErrorKind::Poisoned,
-            ErrorKind::Full,
-        ];
-        for kind in kinds {
-            faulty.fail_load(kind.clone());
-            let error = manager.resolve(&laptop).await.unwrap_err();
-            assert_eq!(*error.kind(), kind, "{name}");
-            assert_eq!(counts(&under).await, (1, 1), "{name}");
-            let after = manager.resolve(&laptop).await.unwrap();
-            assert_eq!((after.workspace, after.how), (before.clone(), Resolution::Found), "{name}: {kind:?}");
-        }
-    }
-}
-
-/// Get-or-create of the default workspace yields one, under concurrency too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_default_workspace_is_one() {
-    for (name, storage) in storages() {
-        let manager = manager(&storage);
+async fn eight_first_contacts_make_one_workspace_one_binding_one_session(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for round in 0..20 {
+        let laptop = device(&format!("laptop {round}"));
+        let agent = agent(&storage, EchoProvider::new());
         let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let manager = manager.clone();
-                tokio::spawn(async move { manager.default_workspace().await.unwrap() })
-            })
-            .collect();
-        let mut mains = BTreeSet::new();
-        for task in tasks {
-            let workspace = task.await.unwrap();
-            assert_eq!(workspace.id, WorkspaceId::DEFAULT, "{name}");
-            mains.insert(workspace.main_session);
-        }
-        assert_eq!(mains.len(), 1, "{name}: one record, and so one main session");
-    }
-}
-
-/// Creating an id that exists changes nothing.
-#[tokio::test]
-async fn a_second_create_is_a_conflict_and_changes_nothing() {
-    for (name, storage) in storages() {
-        let manager = manager(&storage);
-        let first = manager.create(NewWorkspace::new("one").with_provider("p")).await.unwrap();
-        let error = manager.create(NewWorkspace::new("two").with_id(first.id)).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{name}: {error}");
-        assert_eq!(manager.load(first.id).await.unwrap(), first, "{name}");
-    }
-}
-
-/// Rename, list, bind, look up, unbind.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn records_change_and_devices_move() {
-    for (name, storage) in storages() {
-        let manager = manager(&storage);
-        let one = manager.create(NewWorkspace::new("one")).await.unwrap();
-        let two = manager.create(NewWorkspace::new("two")).await.unwrap();
-        let tasks: Vec<_> = (0..4)
-            .map(|n| {
-                let (manager, id) = (manager.clone(), one.id);
-                tokio::spawn(async move {
-                    let key = format!("k{n}");
-                    let value = agent_core::json::RawJson::parse("1").unwrap();
-                    manager
-                        .update(id, |workspace| workspace.settings.insert(key.as_str(), value.clone()))
-                        .await
-                        .unwrap();
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let renamed = manager.rename(one.id, "Küche").await.unwrap();
-        assert_eq!(
-            (renamed.name.as_str(), renamed.settings.len()),
-            ("Küche", 4),
-            "{name}: no change is lost"
-        );
-        assert_eq!(renamed.main_session, one.main_session, "{name}");
-
-        let (laptop, phone) = (device("laptop"), device("phone"));
-        manager.bind(&laptop, one.id).await.unwrap();
-        manager.bind(&phone, one.id).await.unwrap();
-        manager.bind(&laptop, two.id).await.unwrap();
-        let of_one = manager.bindings(BindingQuery::new().workspace(one.id)).await.unwrap();
-        assert_eq!(of_one.items.iter().map(|b| b.device.as_str()).collect::<Vec<_>>(), ["phone"], "{name}");
-        assert!(manager.unbind(&phone).await.unwrap(), "{name}");
-        assert!(!manager.unbind(&phone).await.unwrap(), "{name}");
-        let absent = agent_core::WorkspaceId::from_uuid(Effects::default().new_uuid());
-        assert_eq!(*manager.bind(&phone, absent).await.unwrap_err().kind(), ErrorKind::NotFound, "{name}");
-        assert_eq!(manager.list(WorkspaceQuery::new()).await.unwrap().items.len(), 2, "{name}");
-    }
-}
-
-/// Every prompt counts as access, and a workspace that is gone does not fail it.
-#[tokio::test]
-async fn a_prompt_touches_its_workspace() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let id = chat.snapshot().workspace;
-        let before = agent.workspaces().load(id).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        read(chat.prompt("hello").await.unwrap()).await;
-        let after = agent.workspaces().load(id).await.unwrap();
-        assert!(after.last_accessed > before.last_accessed, "{name}");
-        assert_eq!(after.revision, before.revision, "{name}: access is no change of the record");
-
-        storage.workspaces.delete(id).await.unwrap();
-        assert_eq!(read(chat.prompt("still there").await.unwrap()).await.0, "still there", "{name}");
-    }
-}
-
-/// An error of the binding store or the workspace store is handed on, and makes no workspace.
-#[tokio::test]
-async fn an_error_of_the_store_makes_no_workspace() {
-    for (name, under) in storages() {
-        let laptop = device("laptop");
-        let id = Effects::default().new_workspace_id();
-        under.bindings.bind(&laptop, id, Expect::Absent).await.unwrap();
-        let faulty = Faulty::new(under.clone());
-        faulty.fail_puts(100);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        for _ in 0..3 {
-            assert_eq!(*agent.open(&laptop).await.unwrap_err().kind(), ErrorKind::Full, "{name}");
-        }
-        assert_eq!(under.bindings.resolve(&laptop).await.unwrap(), Some(id), "{name}: the binding stays");
-    }
-}
-
-/// A device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_deleted_main_session_is_replaced_by_one() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let laptop = device("laptop");
-        let old = agent.open(&laptop).await.unwrap();
-        let workspace = old.snapshot().workspace;
-        old.delete().await.unwrap();
-        let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let (agent, laptop) = (agent.clone(), laptop.clone());
                 tokio::spawn(async move { agent.open(&laptop).await.unwrap().id() })
@@ -242,53 +38,258 @@ async fn a_deleted_main_session_is_replaced_by_one() {
             sessions.insert(task.await.unwrap());
         }
         assert_eq!(sessions.len(), 1, "{name}");
-        assert!(!sessions.contains(&old.id()), "{name}");
+        assert_eq!(counts(&storage).await, (round + 1, round + 1), "{name}");
+    }
+    let sessions = storage.sessions.list(SessionQuery::new().limit(100)).await.unwrap();
+    assert_eq!(sessions.items.len(), 20, "{name}");
+}
 
-        let side = agent.new_session(workspace, &agent_core::model::Patch::new()).await.unwrap();
-        agent.workspaces().set_main_session(workspace, side.id()).await.unwrap();
-        assert_eq!(agent.open(&laptop).await.unwrap().id(), side.id(), "{name}");
-        let elsewhere = agent.open(&device("phone")).await.unwrap().id();
-        let error = agent.workspaces().set_main_session(workspace, elsewhere).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
+each_store!(
+    eight_first_contacts_make_one_workspace_one_binding_one_session,
+    flavor = "multi_thread",
+    worker_threads = 4
+);
+
+/// A crash between binding and creating leaves work that the next call finishes, under the same id.
+async fn a_crash_between_bind_and_create_leads_to_the_same_workspace(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under.clone());
+    let manager = manager(&faulty.storage());
+    let laptop = device("laptop");
+    faulty.fail_puts(1);
+    let error = manager.resolve(&laptop).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Full, "{name}: the store's error is returned, never solved");
+    assert_eq!(counts(&under).await, (0, 1), "{name}");
+    let bound = under.bindings.resolve(&laptop).await.unwrap().unwrap();
+
+    let found = manager.resolve(&laptop).await.unwrap();
+    assert_eq!((found.workspace.id, found.how), (bound, Resolution::Recreated), "{name}");
+    assert_eq!(manager.resolve(&laptop).await.unwrap().how, Resolution::Found, "{name}");
+    assert_eq!(counts(&under).await, (1, 1), "{name}");
+}
+
+each_store!(a_crash_between_bind_and_create_leads_to_the_same_workspace);
+
+/// A device whose workspace was deleted is bound anew, and it is said so.
+async fn a_deleted_workspace_is_rebound_and_reported(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let manager = manager(&storage);
+    let laptop = device("laptop");
+    let old = manager.resolve(&laptop).await.unwrap().workspace.id;
+    storage.workspaces.delete(old).await.unwrap();
+    let new = manager.resolve(&laptop).await.unwrap();
+    assert_eq!(new.how, Resolution::Rebound(old), "{name}");
+    assert_ne!(new.workspace.id, old, "{name}");
+    assert_eq!(storage.bindings.resolve(&laptop).await.unwrap(), Some(new.workspace.id), "{name}");
+}
+
+each_store!(a_deleted_workspace_is_rebound_and_reported);
+
+/// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
+/// returned as it is, and nothing is created, bound or unbound.
+async fn what_cannot_be_read_is_not_created_again(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under.clone());
+    let manager = manager(&faulty.storage());
+    let laptop = device("laptop");
+    let before = manager.resolve(&laptop).await.unwrap().workspace;
+    let kinds = [
+        ErrorKind::Corrupt,
+        ErrorKind::Unavailable,
+        ErrorKind::Denied,
+        ErrorKind::Unsupported,
+        ErrorKind::Poisoned,
+        ErrorKind::Full,
+    ];
+    for kind in kinds {
+        faulty.fail_load(kind.clone());
+        let error = manager.resolve(&laptop).await.unwrap_err();
+        assert_eq!(*error.kind(), kind, "{name}");
+        assert_eq!(counts(&under).await, (1, 1), "{name}");
+        let after = manager.resolve(&laptop).await.unwrap();
+        assert_eq!((after.workspace, after.how), (before.clone(), Resolution::Found), "{name}: {kind:?}");
     }
 }
 
+each_store!(what_cannot_be_read_is_not_created_again);
+
+/// Get-or-create of the default workspace yields one, under concurrency too.
+async fn the_default_workspace_is_one(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let manager = manager(&storage);
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let manager = manager.clone();
+            tokio::spawn(async move { manager.default_workspace().await.unwrap() })
+        })
+        .collect();
+    let mut mains = BTreeSet::new();
+    for task in tasks {
+        let workspace = task.await.unwrap();
+        assert_eq!(workspace.id, WorkspaceId::DEFAULT, "{name}");
+        mains.insert(workspace.main_session);
+    }
+    assert_eq!(mains.len(), 1, "{name}: one record, and so one main session");
+}
+
+each_store!(the_default_workspace_is_one, flavor = "multi_thread", worker_threads = 4);
+
+/// Creating an id that exists changes nothing.
+async fn a_second_create_is_a_conflict_and_changes_nothing(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let manager = manager(&storage);
+    let first = manager.create(NewWorkspace::new("one").with_provider("p")).await.unwrap();
+    let error = manager.create(NewWorkspace::new("two").with_id(first.id)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{name}: {error}");
+    assert_eq!(manager.load(first.id).await.unwrap(), first, "{name}");
+}
+
+each_store!(a_second_create_is_a_conflict_and_changes_nothing);
+
+/// Rename, list, bind, look up, unbind.
+async fn records_change_and_devices_move(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let manager = manager(&storage);
+    let one = manager.create(NewWorkspace::new("one")).await.unwrap();
+    let two = manager.create(NewWorkspace::new("two")).await.unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|n| {
+            let (manager, id) = (manager.clone(), one.id);
+            tokio::spawn(async move {
+                let key = format!("k{n}");
+                let value = agent_core::json::RawJson::parse("1").unwrap();
+                manager
+                    .update(id, |workspace| workspace.settings.insert(key.as_str(), value.clone()))
+                    .await
+                    .unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let renamed = manager.rename(one.id, "Küche").await.unwrap();
+    assert_eq!((renamed.name.as_str(), renamed.settings.len()), ("Küche", 4), "{name}: no change is lost");
+    assert_eq!(renamed.main_session, one.main_session, "{name}");
+
+    let (laptop, phone) = (device("laptop"), device("phone"));
+    manager.bind(&laptop, one.id).await.unwrap();
+    manager.bind(&phone, one.id).await.unwrap();
+    manager.bind(&laptop, two.id).await.unwrap();
+    let of_one = manager.bindings(BindingQuery::new().workspace(one.id)).await.unwrap();
+    assert_eq!(of_one.items.iter().map(|b| b.device.as_str()).collect::<Vec<_>>(), ["phone"], "{name}");
+    assert!(manager.unbind(&phone).await.unwrap(), "{name}");
+    assert!(!manager.unbind(&phone).await.unwrap(), "{name}");
+    let absent = agent_core::WorkspaceId::from_uuid(Effects::default().new_uuid());
+    assert_eq!(*manager.bind(&phone, absent).await.unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+    assert_eq!(manager.list(WorkspaceQuery::new()).await.unwrap().items.len(), 2, "{name}");
+}
+
+each_store!(records_change_and_devices_move, flavor = "multi_thread", worker_threads = 4);
+
+/// Every prompt counts as access, and a workspace that is gone does not fail it.
+async fn a_prompt_touches_its_workspace(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let id = chat.snapshot().workspace;
+    let before = agent.workspaces().load(id).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    read(chat.prompt("hello").await.unwrap()).await;
+    let after = agent.workspaces().load(id).await.unwrap();
+    assert!(after.last_accessed > before.last_accessed, "{name}");
+    assert_eq!(after.revision, before.revision, "{name}: access is no change of the record");
+
+    storage.workspaces.delete(id).await.unwrap();
+    assert_eq!(read(chat.prompt("still there").await.unwrap()).await.0, "still there", "{name}");
+}
+
+each_store!(a_prompt_touches_its_workspace);
+
+/// An error of the binding store or the workspace store is handed on, and makes no workspace.
+async fn an_error_of_the_store_makes_no_workspace(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let laptop = device("laptop");
+    let id = Effects::default().new_workspace_id();
+    under.bindings.bind(&laptop, id, Expect::Absent).await.unwrap();
+    let faulty = Faulty::new(under.clone());
+    faulty.fail_puts(100);
+    let agent = agent(&faulty.storage(), EchoProvider::new());
+    for _ in 0..3 {
+        assert_eq!(*agent.open(&laptop).await.unwrap_err().kind(), ErrorKind::Full, "{name}");
+    }
+    assert_eq!(under.bindings.resolve(&laptop).await.unwrap(), Some(id), "{name}: the binding stays");
+}
+
+each_store!(an_error_of_the_store_makes_no_workspace);
+
+/// A device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
+async fn a_deleted_main_session_is_replaced_by_one(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let laptop = device("laptop");
+    let old = agent.open(&laptop).await.unwrap();
+    let workspace = old.snapshot().workspace;
+    old.delete().await.unwrap();
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let (agent, laptop) = (agent.clone(), laptop.clone());
+            tokio::spawn(async move { agent.open(&laptop).await.unwrap().id() })
+        })
+        .collect();
+    let mut sessions = BTreeSet::new();
+    for task in tasks {
+        sessions.insert(task.await.unwrap());
+    }
+    assert_eq!(sessions.len(), 1, "{name}");
+    assert!(!sessions.contains(&old.id()), "{name}");
+
+    let side = agent.new_session(workspace, &agent_core::model::Patch::new()).await.unwrap();
+    agent.workspaces().set_main_session(workspace, side.id()).await.unwrap();
+    assert_eq!(agent.open(&laptop).await.unwrap().id(), side.id(), "{name}");
+    let elsewhere = agent.open(&device("phone")).await.unwrap().id();
+    let error = agent.workspaces().set_main_session(workspace, elsewhere).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
+}
+
+each_store!(a_deleted_main_session_is_replaced_by_one, flavor = "multi_thread", worker_threads = 4);
+
 /// A shelf is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
-#[tokio::test]
-async fn a_shelf_is_no_session_of_a_person() {
+async fn a_shelf_is_no_session_of_a_person(site: Site) {
     use agent_core::SessionStoreExt;
     use agent_core::model::{Actor, Patch};
     use agent_core::session::NewSession;
     use agent_core::state::SessionState;
     use agent_core::store::{Shelf, WorkspaceArea};
     use agent_runtime::retention::Former;
-    for (name, storage) in all_storages().await {
-        let (effects, manager) = (Effects::default(), manager(&storage));
-        let agent = agent(&storage, EchoProvider::new());
-        let main = agent.open(&device("laptop")).await.unwrap();
-        let workspace = main.snapshot().workspace;
-        let area = WorkspaceBlobs::new(&storage, &effects, workspace, WorkspaceArea::Memory);
-        area.put("a", b"kept", Actor::USER).await.unwrap();
-        let shelf = Shelf::area(workspace, WorkspaceArea::Memory).id();
-        for refused in [
-            manager.set_main_session(workspace, shelf).await.map(drop).unwrap_err(),
-            manager.delete_session(shelf).await.map(drop).unwrap_err(),
-            manager.reset(shelf, Former::Delete).await.map(drop).unwrap_err(),
-            agent.session(shelf).await.unwrap().delete().await.unwrap_err(),
-        ] {
-            assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
-            assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");
-        }
-        assert_eq!(storage.workspaces.load(workspace).await.unwrap().main_session, main.id(), "{name}");
-        area.put("a", b"still", Actor::USER).await.unwrap();
-        let new = NewSession::new(effects.new_session_id(), workspace);
-        let new = new.with(&Patch::new().label(Shelf::LABEL, "of books"));
-        let own = storage.sessions.create(&effects, new).await.unwrap();
-        manager.delete_session(own.id).await.unwrap();
-        manager.delete(workspace).await.unwrap();
-        let gone = storage.sessions.load(shelf).await.unwrap();
-        assert_eq!(gone.status.state, SessionState::Deleted, "{name}");
-        manager.delete_session(shelf).await.unwrap();
+    let (name, storage) = (site.name, site.open().await);
+    let (effects, manager) = (Effects::default(), manager(&storage));
+    let agent = agent(&storage, EchoProvider::new());
+    let main = agent.open(&device("laptop")).await.unwrap();
+    let workspace = main.snapshot().workspace;
+    let area = WorkspaceBlobs::new(&storage, &effects, workspace, WorkspaceArea::Memory);
+    area.put("a", b"kept", Actor::USER).await.unwrap();
+    let shelf = Shelf::area(workspace, WorkspaceArea::Memory).id();
+    for refused in [
+        manager.set_main_session(workspace, shelf).await.map(drop).unwrap_err(),
+        manager.delete_session(shelf).await.map(drop).unwrap_err(),
+        manager.reset(shelf, Former::Delete).await.map(drop).unwrap_err(),
+        agent.session(shelf).await.unwrap().delete().await.unwrap_err(),
+    ] {
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+        assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");
     }
+    assert_eq!(storage.workspaces.load(workspace).await.unwrap().main_session, main.id(), "{name}");
+    area.put("a", b"still", Actor::USER).await.unwrap();
+    let new = NewSession::new(effects.new_session_id(), workspace);
+    let new = new.with(&Patch::new().label(Shelf::LABEL, "of books"));
+    let own = storage.sessions.create(&effects, new).await.unwrap();
+    manager.delete_session(own.id).await.unwrap();
+    manager.delete(workspace).await.unwrap();
+    let gone = storage.sessions.load(shelf).await.unwrap();
+    assert_eq!(gone.status.state, SessionState::Deleted, "{name}");
+    manager.delete_session(shelf).await.unwrap();
 }
+
+each_store!(a_shelf_is_no_session_of_a_person);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::common::{all_storages, check_log, device, read, said};
+use crate::common::{check_log, device, read, said};
 use agent_core::Storage;
 use agent_core::model::Patch;
 use agent_core::state::SessionState;
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, RunOutcome, Scheduler, ScriptedProvider, SessionHandle, Turn,
 };
+use agent_tests::{Site, each_store};
 
 fn models() -> [ScriptedProvider; 3] {
     ["one", "two", "three"]
@@ -33,143 +34,143 @@ fn by(name: &str) -> Patch {
 
 /// The session's choice wins over the workspace's, that over the configuration's; each can be changed and taken
 /// back, and what was asked is recorded without becoming a choice.
-#[tokio::test]
-async fn session_then_workspace_then_configuration() {
-    for (name, storage) in all_storages().await {
-        let models = models();
-        let first = agent(&storage, &models, Config::default().provider("one"));
-        let chat = first.open(&device("laptop")).await.unwrap();
-        let workspace = chat.snapshot().workspace;
-        assert_eq!(asked(&chat).await, "one", "{name}");
-        assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{name}");
+async fn session_then_workspace_then_configuration(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let first = agent(&storage, &models, Config::default().provider("one"));
+    let chat = first.open(&device("laptop")).await.unwrap();
+    let workspace = chat.snapshot().workspace;
+    assert_eq!(asked(&chat).await, "one", "{name}");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{name}");
 
-        // What was recorded binds nobody.
-        let agent = agent(&storage, &models, Config::default().provider("three"));
-        let chat = agent.session(chat.id()).await.unwrap();
-        assert_eq!(asked(&chat).await, "three", "{name}");
-        assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "three", "{name}");
+    // What was recorded binds nobody.
+    let agent = agent(&storage, &models, Config::default().provider("three"));
+    let chat = agent.session(chat.id()).await.unwrap();
+    assert_eq!(asked(&chat).await, "three", "{name}");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "three", "{name}");
 
-        let set = |provider: Option<&str>| {
-            let provider = provider.map(str::to_owned);
-            let workspaces = agent.workspaces().clone();
-            async move {
-                let change = |it: &mut agent_core::model::Workspace| it.provider.clone_from(&provider);
-                workspaces.update(workspace, change).await.unwrap();
-            }
-        };
-        set(Some("two")).await;
-        assert_eq!(asked(&chat).await, "two", "{name}: the workspace's");
-        let made = agent.new_session(workspace, &by("one")).await.unwrap();
-        assert_eq!(asked(&made).await, "one", "{name}: chosen when it was made");
-        chat.update(by("one")).await.unwrap();
-        assert_eq!(asked(&chat).await, "one", "{name}: the session's own");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(
-            (now.attributes.references["provider"].as_str(), now.attributes.references["model"].as_str()),
-            ("one", "one"),
-            "{name}"
-        );
-        let fork = chat.fork(None).await.unwrap();
-        assert_eq!(asked(&fork).await, "one", "{name}: and of its fork");
+    let set = |provider: Option<&str>| {
+        let provider = provider.map(str::to_owned);
+        let workspaces = agent.workspaces().clone();
+        async move {
+            let change = |it: &mut agent_core::model::Workspace| it.provider.clone_from(&provider);
+            workspaces.update(workspace, change).await.unwrap();
+        }
+    };
+    set(Some("two")).await;
+    assert_eq!(asked(&chat).await, "two", "{name}: the workspace's");
+    let made = agent.new_session(workspace, &by("one")).await.unwrap();
+    assert_eq!(asked(&made).await, "one", "{name}: chosen when it was made");
+    chat.update(by("one")).await.unwrap();
+    assert_eq!(asked(&chat).await, "one", "{name}: the session's own");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(
+        (now.attributes.references["provider"].as_str(), now.attributes.references["model"].as_str()),
+        ("one", "one"),
+        "{name}"
+    );
+    let fork = chat.fork(None).await.unwrap();
+    assert_eq!(asked(&fork).await, "one", "{name}: and of its fork");
 
-        // A choice of what was recorded is a choice, too.
-        let other = agent.new_session(workspace, &Patch::new()).await.unwrap();
-        assert_eq!(asked(&other).await, "two", "{name}");
-        other.update(by("two")).await.unwrap();
-        set(None).await;
-        assert_eq!(asked(&other).await, "two", "{name}: chosen");
-        assert_eq!(asked(&chat).await, "one", "{name}");
-        let mut none = Patch::new();
-        none.references.insert("provider".to_owned(), None);
-        chat.update(none).await.unwrap();
-        assert_eq!(asked(&chat).await, "three", "{name}: taken back");
-        check_log(&chat).await;
-    }
+    // A choice of what was recorded is a choice, too.
+    let other = agent.new_session(workspace, &Patch::new()).await.unwrap();
+    assert_eq!(asked(&other).await, "two", "{name}");
+    other.update(by("two")).await.unwrap();
+    set(None).await;
+    assert_eq!(asked(&other).await, "two", "{name}: chosen");
+    assert_eq!(asked(&chat).await, "one", "{name}");
+    let mut none = Patch::new();
+    none.references.insert("provider".to_owned(), None);
+    chat.update(none).await.unwrap();
+    assert_eq!(asked(&chat).await, "three", "{name}: taken back");
+    check_log(&chat).await;
 }
+
+each_store!(session_then_workspace_then_configuration);
 
 /// A name that no provider has is named before any model is asked, for the session and for the workspace; the
 /// input is stored, and answered once the name is mended.
-#[tokio::test]
-async fn an_unknown_provider_is_named() {
-    for (name, storage) in all_storages().await {
-        let models = models();
-        let agent = agent(&storage, &models, Config::default().provider("one"));
-        let main = agent.open(&device("laptop")).await.unwrap();
-        let workspace = main.snapshot().workspace;
-        let wrong = agent.new_session(workspace, &by("claud")).await.unwrap();
-        let change = |it: &mut agent_core::model::Workspace| it.provider = Some("gemmini".to_owned());
-        agent.workspaces().update(workspace, change).await.unwrap();
-        for (chat, unknown) in [(&wrong, "claud"), (&main, "gemmini")] {
-            let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
-            let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
-            let text = &failure.text;
-            assert!(
-                text.contains(&format!("\"{unknown}\"")) && text.contains("one, two, three"),
-                "{name}: {text}"
-            );
-            let of = if unknown == "claud" { chat.id().to_string() } else { workspace.to_string() };
-            assert!(text.contains(&of), "{name}: {text}");
-            assert_eq!(said(chat).await, [("user", "hello".to_owned())], "{name}: it is stored");
-        }
-        // Where nobody waits for the outcome, the input waits to be tried again.
-        main.send("anybody?").await.unwrap();
-        assert_eq!(Scheduler::new(agent.clone()).round().await.unwrap().ran, 1, "{name}");
-        let now = main.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.pending), (SessionState::Queued, 1), "{name}");
-        assert!(now.failure.as_ref().unwrap().text.contains("gemmini"), "{name}");
-        assert!(models.iter().all(|model| model.requests().is_empty()), "{name}: nobody was asked");
-        main.update(by("two")).await.unwrap();
-        assert_eq!(asked(&main).await, "two", "{name}");
-        wrong.update(by("three")).await.unwrap();
-        assert_eq!(asked(&wrong).await, "three", "{name}");
-        check_log(&main).await;
+async fn an_unknown_provider_is_named(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let agent = agent(&storage, &models, Config::default().provider("one"));
+    let main = agent.open(&device("laptop")).await.unwrap();
+    let workspace = main.snapshot().workspace;
+    let wrong = agent.new_session(workspace, &by("claud")).await.unwrap();
+    let change = |it: &mut agent_core::model::Workspace| it.provider = Some("gemmini".to_owned());
+    agent.workspaces().update(workspace, change).await.unwrap();
+    for (chat, unknown) in [(&wrong, "claud"), (&main, "gemmini")] {
+        let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
+        let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
+        let text = &failure.text;
+        assert!(
+            text.contains(&format!("\"{unknown}\"")) && text.contains("one, two, three"),
+            "{name}: {text}"
+        );
+        let of = if unknown == "claud" { chat.id().to_string() } else { workspace.to_string() };
+        assert!(text.contains(&of), "{name}: {text}");
+        assert_eq!(said(chat).await, [("user", "hello".to_owned())], "{name}: it is stored");
     }
+    // Where nobody waits for the outcome, the input waits to be tried again.
+    main.send("anybody?").await.unwrap();
+    assert_eq!(Scheduler::new(agent.clone()).round().await.unwrap().ran, 1, "{name}");
+    let now = main.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.pending), (SessionState::Queued, 1), "{name}");
+    assert!(now.failure.as_ref().unwrap().text.contains("gemmini"), "{name}");
+    assert!(models.iter().all(|model| model.requests().is_empty()), "{name}: nobody was asked");
+    main.update(by("two")).await.unwrap();
+    assert_eq!(asked(&main).await, "two", "{name}");
+    wrong.update(by("three")).await.unwrap();
+    assert_eq!(asked(&wrong).await, "three", "{name}");
+    check_log(&main).await;
 }
+
+each_store!(an_unknown_provider_is_named);
 
 /// A session that keeps the configuration with which it was made keeps the provider that its workspace chose then; a
 /// choice of its own, made later, wins over that.
-#[tokio::test]
-async fn a_kept_configuration_yields_to_a_choice() {
-    for (name, storage) in all_storages().await {
-        let models = models();
-        let agent = agent(&storage, &models, Config::default().provider("one").freeze(true));
-        let workspace = agent.open(&device("laptop")).await.unwrap().snapshot().workspace;
-        let set = |to: &'static str| {
-            let change = move |it: &mut agent_core::model::Workspace| it.provider = Some(to.to_owned());
-            agent.workspaces().update(workspace, change)
-        };
-        set("two").await.unwrap();
-        let chat = agent.new_session(workspace, &Patch::new()).await.unwrap();
-        set("three").await.unwrap();
-        assert_eq!(asked(&chat).await, "two", "{name}: as it was made");
-        chat.update(by("one")).await.unwrap();
-        assert_eq!(asked(&chat).await, "one", "{name}: its own choice");
-        let fork = chat.fork(None).await.unwrap();
-        assert_eq!(asked(&fork).await, "one", "{name}");
-        chat.update(by("nobody")).await.unwrap();
-        let (_, report) = read(chat.prompt("who?").await.unwrap()).await;
-        let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
-        assert!(failure.text.contains("\"nobody\""), "{name}: {}", failure.text);
-    }
+async fn a_kept_configuration_yields_to_a_choice(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let agent = agent(&storage, &models, Config::default().provider("one").freeze(true));
+    let workspace = agent.open(&device("laptop")).await.unwrap().snapshot().workspace;
+    let set = |to: &'static str| {
+        let change = move |it: &mut agent_core::model::Workspace| it.provider = Some(to.to_owned());
+        agent.workspaces().update(workspace, change)
+    };
+    set("two").await.unwrap();
+    let chat = agent.new_session(workspace, &Patch::new()).await.unwrap();
+    set("three").await.unwrap();
+    assert_eq!(asked(&chat).await, "two", "{name}: as it was made");
+    chat.update(by("one")).await.unwrap();
+    assert_eq!(asked(&chat).await, "one", "{name}: its own choice");
+    let fork = chat.fork(None).await.unwrap();
+    assert_eq!(asked(&fork).await, "one", "{name}");
+    chat.update(by("nobody")).await.unwrap();
+    let (_, report) = read(chat.prompt("who?").await.unwrap()).await;
+    let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
+    assert!(failure.text.contains("\"nobody\""), "{name}: {}", failure.text);
 }
+
+each_store!(a_kept_configuration_yields_to_a_choice);
 
 /// What a run records of the provider that it asked replaces no choice that was made at the same time, and a choice
 /// replaces what was recorded.
-#[tokio::test]
-async fn a_record_replaces_no_choice() {
-    for (name, storage) in all_storages().await {
-        let models = models();
-        let agent = agent(&storage, &models, Config::default().provider("one"));
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let stale = agent.session(chat.id()).await.unwrap();
-        chat.update(by("two")).await.unwrap();
-        // Begins its run with what it has seen before, and records the provider of the configuration.
-        assert_eq!(stale.snapshot().attributes.chosen_provider(), None, "{name}");
-        assert_eq!(asked(&stale).await, "two", "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(now.attributes.chosen_provider(), Some("two"), "{name}");
-        assert_eq!(asked(&chat).await, "two", "{name}");
-        assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "two", "{name}");
-        check_log(&chat).await;
-    }
+async fn a_record_replaces_no_choice(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let agent = agent(&storage, &models, Config::default().provider("one"));
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let stale = agent.session(chat.id()).await.unwrap();
+    chat.update(by("two")).await.unwrap();
+    // Begins its run with what it has seen before, and records the provider of the configuration.
+    assert_eq!(stale.snapshot().attributes.chosen_provider(), None, "{name}");
+    assert_eq!(asked(&stale).await, "two", "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(now.attributes.chosen_provider(), Some("two"), "{name}");
+    assert_eq!(asked(&chat).await, "two", "{name}");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "two", "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(a_record_replaces_no_choice);

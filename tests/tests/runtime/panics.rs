@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, all_storages, calls, check_log, device, eventually, read, said, storages,
-    try_read, until_text,
+    Faulty, agent, agent_with, calls, check_log, device, eventually, read, said, try_read, until_text,
 };
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::ToolOutcome;
@@ -25,6 +24,7 @@ use agent_runtime::{
     ModelStream, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider, SessionHandle,
     StopReason, ToolContext, ToolSpec, Turn,
 };
+use agent_tests::{Site, each_store};
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
 
@@ -161,8 +161,7 @@ async fn goes_on(chat: &SessionHandle, kept: &str, name: &str) {
 }
 
 /// Whatever of a provider panics, the run fails at once, and what it said is kept.
-#[tokio::test]
-async fn a_provider_that_panics_fails_the_run_at_once() {
+async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
     let said = || Turn::new().text("said");
     for (at, turn, kept) in [
         (At::Ask, said(), ""),
@@ -172,58 +171,58 @@ async fn a_provider_that_panics_fails_the_run_at_once() {
         // It panics twice: as it is read, and as it is dropped.
         (At::Drop, Turn::silent().text("said").panic(), "said"),
     ] {
-        for (name, storage) in all_storages().await {
-            let name = format!("{at:?} {name}");
-            let config = Config::default().record_usage(true);
-            let chat = open(&agent_with(&storage, Panicky::new(at, turn.clone()), config, [])).await;
-            let (text, report) = ask(&chat, "go").await;
-            assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
-            assert_eq!(text, kept, "{name}");
-            failed_and_goes_on(&chat, kept, &name).await;
-        }
+        let site = Site::new(site.name).await;
+        let (name, storage) = (format!("{at:?} {}", site.name), site.open().await);
+        let config = Config::default().record_usage(true);
+        let chat = open(&agent_with(&storage, Panicky::new(at, turn.clone()), config, [])).await;
+        let (text, report) = ask(&chat, "go").await;
+        assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
+        assert_eq!(text, kept, "{name}");
+        failed_and_goes_on(&chat, kept, &name).await;
     }
 }
+
+each_store!(a_provider_that_panics_fails_the_run_at_once);
 
 /// A provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
 /// being given up.
-#[tokio::test(start_paused = true)]
-async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled() {
-    for (name, storage) in storages() {
-        let turn = Turn::silent().text("said").gate(&Gate::new());
-        let chat = open(&agent(&storage, Panicky::new(At::Drop, turn.clone()))).await;
-        let mut run = chat.prompt("go").await.unwrap();
-        until_text(&mut run).await;
-        run.cancel();
-        assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
-        goes_on(&chat, "said", name).await;
+async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turn = Turn::silent().text("said").gate(&Gate::new());
+    let chat = open(&agent(&storage, Panicky::new(At::Drop, turn.clone()))).await;
+    let mut run = chat.prompt("go").await.unwrap();
+    until_text(&mut run).await;
+    run.cancel();
+    assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
+    goes_on(&chat, "said", name).await;
 
-        let agent = agent_with(&storage, Panicky::new(At::Drop, turn), Config::default(), []);
-        let chat = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
-        let report = read(chat.prompt("go").await.unwrap()).await.1;
-        assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
-        assert!(chat.refresh().await.unwrap().failure.clone().unwrap().text.contains("silent"), "{name}");
-    }
+    let agent = agent_with(&storage, Panicky::new(At::Drop, turn), Config::default(), []);
+    let chat = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
+    let report = read(chat.prompt("go").await.unwrap()).await.1;
+    assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
+    assert!(chat.refresh().await.unwrap().failure.clone().unwrap().text.contains("silent"), "{name}");
 }
+
+each_store!(a_stream_that_panics_as_it_is_dropped_can_be_cancelled, start_paused = true);
 
 /// An answer whose cost panics is complete: nobody asks for it again.
-#[tokio::test]
-async fn an_answer_whose_cost_panics_is_not_asked_again() {
-    for (name, storage) in all_storages().await {
-        let model = Panicky::new(At::Cost, Turn::new().text("said"));
-        let agent = agent_with(&storage, model.clone(), Config::default().record_usage(true), []);
-        let chat = open(&agent).await;
-        chat.send("go").await.unwrap();
-        assert_eq!(Scheduler::new(agent).round().await.unwrap().ran, 1, "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!((now.attempts, now.pending), (0, 0), "{name}");
-        failed_and_goes_on(&chat, "said", name).await;
-        assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
-    }
+async fn an_answer_whose_cost_panics_is_not_asked_again(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = Panicky::new(At::Cost, Turn::new().text("said"));
+    let agent = agent_with(&storage, model.clone(), Config::default().record_usage(true), []);
+    let chat = open(&agent).await;
+    chat.send("go").await.unwrap();
+    assert_eq!(Scheduler::new(agent).round().await.unwrap().ran, 1, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.attempts, now.pending), (0, 0), "{name}");
+    failed_and_goes_on(&chat, "said", name).await;
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
 }
 
+each_store!(an_answer_whose_cost_panics_is_not_asked_again);
+
 /// A cost that cannot be stored does not keep the answer from being stored.
-#[tokio::test]
-async fn a_cost_that_is_refused_keeps_no_answer_back() {
+async fn a_cost_that_is_refused_keeps_no_answer_back(site: Site) {
     #[derive(Debug)]
     struct Costly;
 
@@ -245,24 +244,25 @@ async fn a_cost_that_is_refused_keeps_no_answer_back() {
             Some(agent_core::model::Cost::new("a currency that nobody knows", 1))
         }
     }
-    for (name, storage) in all_storages().await {
-        let chat = open(&agent_with(&storage, Costly, Config::default().record_usage(true), [])).await;
-        let (text, report) = ask(&chat, "hello").await;
-        assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-        assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
-    }
+    let (name, storage) = (site.name, site.open().await);
+    let chat = open(&agent_with(&storage, Costly, Config::default().record_usage(true), [])).await;
+    let (text, report) = ask(&chat, "hello").await;
+    assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+    assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
 }
 
+each_store!(a_cost_that_is_refused_keeps_no_answer_back);
+
 /// A run asks no provider for its name: it was asked when the agent was built.
-#[tokio::test]
-async fn a_name_that_panics_later_is_not_asked() {
-    for (name, storage) in storages() {
-        let model = Panicky::new(At::Nothing, Turn::new().text("said"));
-        let chat = open(&agent(&storage, model.clone())).await;
-        model.built.store(true, Ordering::SeqCst);
-        assert_eq!(ask(&chat, "go").await.0, "said", "{name}");
-    }
+async fn a_name_that_panics_later_is_not_asked(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = Panicky::new(At::Nothing, Turn::new().text("said"));
+    let chat = open(&agent(&storage, model.clone())).await;
+    model.built.store(true, Ordering::SeqCst);
+    assert_eq!(ask(&chat, "go").await.0, "said", "{name}");
 }
+
+each_store!(a_name_that_panics_later_is_not_asked);
 
 /// A plugin that panics in every way.
 #[derive(Debug)]
@@ -328,44 +328,44 @@ impl Plugin for BadPlugin {
 
 /// Tools and hooks that panic before there is a future, as they are dropped, or in what their panic carries, are
 /// isolated: each call has its result, and the run goes on.
-#[tokio::test(start_paused = true)]
-async fn plugins_that_panic_in_any_way_are_isolated() {
-    for (name, storage) in storages() {
-        let turn = ["panic", "payload", "never"]
-            .iter()
-            .fold(Turn::new(), |turn, tool| turn.call(tool, tool, RawJson::empty_object()));
-        let model = ScriptedProvider::new([turn, Turn::new().text("said"), Turn::new().text("sound")]);
-        let config = Config::default().tool_timeout(Duration::from_secs(1));
-        let chat = open(&agent_with(&storage, model, config, [Arc::new(BadPlugin) as _])).await;
-        let (text, report) = read(chat.prompt("go").await.unwrap()).await;
-        assert_eq!((&*text, report.outcome), ("said", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-        let results = calls(&chat).await;
-        let outcomes: Vec<_> = results.iter().map(|(_, results)| results[0].outcome).collect();
-        assert_eq!(outcomes, [ToolOutcome::Error; 3], "{name}");
-        assert!(results[0].1[0].output.get().contains("panicked"), "{name}");
-        assert!(results[2].1[0].output.get().contains("longer than"), "{name}");
-        goes_on(&chat, "said", name).await;
-    }
+async fn plugins_that_panic_in_any_way_are_isolated(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turn = ["panic", "payload", "never"]
+        .iter()
+        .fold(Turn::new(), |turn, tool| turn.call(tool, tool, RawJson::empty_object()));
+    let model = ScriptedProvider::new([turn, Turn::new().text("said"), Turn::new().text("sound")]);
+    let config = Config::default().tool_timeout(Duration::from_secs(1));
+    let chat = open(&agent_with(&storage, model, config, [Arc::new(BadPlugin) as _])).await;
+    let (text, report) = read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!((&*text, report.outcome), ("said", RunOutcome::Completed(Reason::EndTurn)), "{name}");
+    let results = calls(&chat).await;
+    let outcomes: Vec<_> = results.iter().map(|(_, results)| results[0].outcome).collect();
+    assert_eq!(outcomes, [ToolOutcome::Error; 3], "{name}");
+    assert!(results[0].1[0].output.get().contains("panicked"), "{name}");
+    assert!(results[2].1[0].output.get().contains("longer than"), "{name}");
+    goes_on(&chat, "said", name).await;
 }
 
+each_store!(plugins_that_panic_in_any_way_are_isolated, start_paused = true);
+
 /// A store that panics once, in any commit of a run, costs neither what was said nor the session.
-#[tokio::test]
-async fn a_store_that_panics_once_loses_nothing() {
-    for (name, under) in all_storages().await {
-        let faulty = Faulty::new(under);
-        let gate = Gate::new();
-        let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
-        let chat = open(&agent(&faulty.storage(), model)).await;
-        let mut run = chat.prompt("go").await.unwrap();
-        until_text(&mut run).await;
-        faulty.panic_commits(1);
-        gate.open();
-        assert_eq!(read(run).await.1.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
-        // In the commit that begins a run, too.
-        faulty.panic_commits(1);
-        goes_on(&chat, "said", name).await;
-    }
+async fn a_store_that_panics_once_loses_nothing(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under);
+    let gate = Gate::new();
+    let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
+    let chat = open(&agent(&faulty.storage(), model)).await;
+    let mut run = chat.prompt("go").await.unwrap();
+    until_text(&mut run).await;
+    faulty.panic_commits(1);
+    gate.open();
+    assert_eq!(read(run).await.1.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
+    // In the commit that begins a run, too.
+    faulty.panic_commits(1);
+    goes_on(&chat, "said", name).await;
 }
+
+each_store!(a_store_that_panics_once_loses_nothing);
 
 /// A clock that panics once when it is told to.
 #[derive(Debug, Default)]
@@ -379,27 +379,27 @@ impl Clock for BadClock {
 }
 
 /// A clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
-#[tokio::test]
-async fn a_clock_that_panics_fails_the_run_at_once() {
-    for (name, storage) in all_storages().await {
-        let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());
-        let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
-        let agent = AgentBuilder::new(Config::default())
-            .with_llm(Arc::new(model))
-            .with_storage(storage)
-            .with_effects(Effects::default().with_clock(clock.clone()))
-            .build()
-            .unwrap();
-        let chat = open(&agent).await;
-        let mut run = chat.prompt("go").await.unwrap();
-        until_text(&mut run).await;
-        clock.0.store(true, Ordering::SeqCst);
-        gate.open();
-        let (_, end) = try_read(run).await;
-        assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");
-        failed_and_goes_on(&chat, "said", name).await;
-    }
+async fn a_clock_that_panics_fails_the_run_at_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());
+    let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
+    let agent = AgentBuilder::new(Config::default())
+        .with_llm(Arc::new(model))
+        .with_storage(storage)
+        .with_effects(Effects::default().with_clock(clock.clone()))
+        .build()
+        .unwrap();
+    let chat = open(&agent).await;
+    let mut run = chat.prompt("go").await.unwrap();
+    until_text(&mut run).await;
+    clock.0.store(true, Ordering::SeqCst);
+    gate.open();
+    let (_, end) = try_read(run).await;
+    assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");
+    failed_and_goes_on(&chat, "said", name).await;
 }
+
+each_store!(a_clock_that_panics_fails_the_run_at_once);
 
 /// A source of secrets that panics.
 #[derive(Debug)]
@@ -413,18 +413,18 @@ impl SecretSource for BadSource {
 }
 
 /// A source of secrets that panics has no value to give, and the run goes on.
-#[tokio::test]
-async fn a_source_of_secrets_that_panics_fails_no_run() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new()).with_secrets(Secrets::new(BadSource));
-        let chat = open(&agent).await;
-        let secret: SecretName = "github".parse().unwrap();
-        let mount = Patch::new().mount(secret.resource(), Access::Read);
-        let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
-        let (text, report) = ask(&chat, "hello").await;
-        assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-    }
+async fn a_source_of_secrets_that_panics_fails_no_run(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new()).with_secrets(Secrets::new(BadSource));
+    let chat = open(&agent).await;
+    let secret: SecretName = "github".parse().unwrap();
+    let mount = Patch::new().mount(secret.resource(), Access::Read);
+    let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
+    let (text, report) = ask(&chat, "hello").await;
+    assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
 }
+
+each_store!(a_source_of_secrets_that_panics_fails_no_run);
 
 /// Tenants of which one panics, and secrets that panic for another.
 #[derive(Debug)]

@@ -2,40 +2,41 @@
 
 use std::sync::Arc;
 
-use crate::common::{agent, all_storages, device, read};
+use crate::common::{agent, device, read};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_tests::{Site, each_store};
 
 /// A prompt of nothing, or of white space only, is refused by every way in, and nothing of it is stored.
-#[tokio::test]
-async fn a_blank_prompt_is_refused() {
-    for (name, storage) in all_storages().await {
-        let model = ScriptedProvider::new([Turn::new().text("hello")]);
-        let agent = agent(&storage, model.clone());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let before = chat.refresh().await.unwrap();
-        for blank in ["", " ", "\n\t \r\n", "\u{a0}\u{2003}"] {
-            let refused = [
-                chat.prompt(blank).await.map(drop),
-                chat.send(blank).await.map(drop),
-                chat.define_outcome(blank).await,
-                chat.start_child(blank, &Patch::new()).await.map(drop),
-            ];
-            for refused in refused {
-                let error = refused.expect_err(&format!("{name} {blank:?}: it was taken"));
-                assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name} {blank:?}: {error}");
-                assert!(error.to_string().contains(&chat.id().to_string()), "{name} {blank:?}: {error}");
-            }
+async fn a_blank_prompt_is_refused(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new().text("hello")]);
+    let agent = agent(&storage, model.clone());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let before = chat.refresh().await.unwrap();
+    for blank in ["", " ", "\n\t \r\n", "\u{a0}\u{2003}"] {
+        let refused = [
+            chat.prompt(blank).await.map(drop),
+            chat.send(blank).await.map(drop),
+            chat.define_outcome(blank).await,
+            chat.start_child(blank, &Patch::new()).await.map(drop),
+        ];
+        for refused in refused {
+            let error = refused.expect_err(&format!("{name} {blank:?}: it was taken"));
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name} {blank:?}: {error}");
+            assert!(error.to_string().contains(&chat.id().to_string()), "{name} {blank:?}: {error}");
         }
-        assert_eq!(*chat.refresh().await.unwrap(), *before, "{name}");
-        assert_eq!(read(chat.prompt(" hi\n").await.unwrap()).await.0, "hello", "{name}");
-        assert_eq!(model.requests().len(), 1, "{name}");
     }
+    assert_eq!(*chat.refresh().await.unwrap(), *before, "{name}");
+    assert_eq!(read(chat.prompt(" hi\n").await.unwrap()).await.0, "hello", "{name}");
+    assert_eq!(model.requests().len(), 1, "{name}");
 }
+
+each_store!(a_blank_prompt_is_refused);
 
 /// A plugin with one tool.
 #[derive(Debug)]
@@ -88,29 +89,28 @@ fn tools_that_no_provider_takes_are_named() {
 
 /// A blank message that an older version has stored, or that was restored, does not spoil the requests after it: the
 /// model is given no message of white space only. What the agent says without text is not stored.
-#[tokio::test]
-async fn a_stored_blank_message_spoils_no_request() {
-    for (name, storage) in all_storages().await {
-        let model = ScriptedProvider::new([Turn::new().text(" \n"), Turn::new().text("hello")]);
-        let agent = agent(&storage, model.clone());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let blank =
-            vec![NewEvent::user_message(" "), NewEvent::agent_message("\n"), NewEvent::user_message("")];
-        let head = chat.snapshot().head;
-        storage.sessions.append(agent.effects(), chat.id(), head, blank).await.unwrap();
-        read(chat.prompt("anybody?").await.unwrap()).await;
-        read(chat.prompt("hello?").await.unwrap()).await;
-        for request in model.requests() {
-            for message in &request.messages {
-                let text = match message {
-                    ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text,
-                    other => panic!("{name}: {other:?}"),
-                };
-                assert!(!text.trim().is_empty(), "{name}: {:?}", request.messages);
-            }
+async fn a_stored_blank_message_spoils_no_request(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new().text(" \n"), Turn::new().text("hello")]);
+    let agent = agent(&storage, model.clone());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let blank = vec![NewEvent::user_message(" "), NewEvent::agent_message("\n"), NewEvent::user_message("")];
+    let head = chat.snapshot().head;
+    storage.sessions.append(agent.effects(), chat.id(), head, blank).await.unwrap();
+    read(chat.prompt("anybody?").await.unwrap()).await;
+    read(chat.prompt("hello?").await.unwrap()).await;
+    for request in model.requests() {
+        for message in &request.messages {
+            let text = match message {
+                ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text,
+                other => panic!("{name}: {other:?}"),
+            };
+            assert!(!text.trim().is_empty(), "{name}: {:?}", request.messages);
         }
-        assert_eq!(model.requests()[1].messages.len(), 4, "{name}: what was asked is there");
-        assert_eq!(chat.refresh().await.unwrap().counts.agent, 2, "{name}");
-        assert!(chat.compact(None, " ").await.is_err(), "{name}: nor does a summary without text");
     }
+    assert_eq!(model.requests()[1].messages.len(), 4, "{name}: what was asked is there");
+    assert_eq!(chat.refresh().await.unwrap().counts.agent, 2, "{name}");
+    assert!(chat.compact(None, " ").await.is_err(), "{name}: nor does a summary without text");
 }
+
+each_store!(a_stored_blank_message_spoils_no_request);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::common::{all_storages, check_log, device, eventually, read, said};
+use crate::common::{check_log, device, eventually, read, said};
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::model::Wake;
@@ -18,6 +18,7 @@ use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, EchoProvider, Gate, LlmProvider, Retry, Scheduler, ScriptedProvider,
     SessionHandle, Turn,
 };
+use agent_tests::{Site, each_store};
 
 /// A clock that a test sets.
 #[derive(Debug)]
@@ -70,113 +71,105 @@ const DAY: i64 = 24 * 3600;
 
 /// A wake is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
 /// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
-#[tokio::test]
-async fn wakes_are_scheduled_cancelled_and_run_once() {
-    for (name, storage) in all_storages().await {
-        let clock = SetClock::new();
-        let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
-        let agent = agent_at(&storage, model.clone(), &clock);
-        let chat = open(&agent, "laptop").await;
-        chat.schedule(Wake::new("daily", clock.in_seconds(5))).await.unwrap();
-        let water = Wake::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
-        chat.schedule(water).await.unwrap();
-        chat.schedule(Wake::new("mail", clock.in_seconds(30)).with_note("Read it.").with_priority(9))
-            .await
-            .unwrap();
-        chat.schedule(Wake::new("wrong", clock.in_seconds(20))).await.unwrap();
-        chat.cancel_wake("wrong").await.unwrap();
-        chat.cancel_wake("wrong").await.unwrap();
-        drop(chat);
+async fn wakes_are_scheduled_cancelled_and_run_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = SetClock::new();
+    let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
+    let agent = agent_at(&storage, model.clone(), &clock);
+    let chat = open(&agent, "laptop").await;
+    chat.schedule(Wake::new("daily", clock.in_seconds(5))).await.unwrap();
+    let water = Wake::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
+    chat.schedule(water).await.unwrap();
+    chat.schedule(Wake::new("mail", clock.in_seconds(30)).with_note("Read it.").with_priority(9))
+        .await
+        .unwrap();
+    chat.schedule(Wake::new("wrong", clock.in_seconds(20))).await.unwrap();
+    chat.cancel_wake("wrong").await.unwrap();
+    chat.cancel_wake("wrong").await.unwrap();
+    drop(chat);
 
-        let agent = agent_at(&storage, model.clone(), &clock);
-        let chat = open(&agent, "laptop").await;
-        assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
-        let scheduler = Scheduler::new(agent.clone());
-        clock.forward(25);
-        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: cancelled, and not due");
-        clock.forward(60);
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-        let told = [
-            "The scheduled wake \"mail\" is due. Read it.",
-            "The scheduled wake \"daily\" is due. Water the plants.",
-        ];
-        let told = told.map(|text| ModelMessage::System(text.to_owned()));
-        assert_eq!(model.requests()[0].messages, told, "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!(
-            (now.status.state, now.wakes.len(), now.counts.runs),
-            (SessionState::Idle, 0, 1),
-            "{name}"
-        );
-        clock.forward(10 * DAY);
-        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: done once");
-        assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}");
-        check_log(&chat).await;
+    let agent = agent_at(&storage, model.clone(), &clock);
+    let chat = open(&agent, "laptop").await;
+    assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
+    let scheduler = Scheduler::new(agent.clone());
+    clock.forward(25);
+    assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: cancelled, and not due");
+    clock.forward(60);
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+    let told = [
+        "The scheduled wake \"mail\" is due. Read it.",
+        "The scheduled wake \"daily\" is due. Water the plants.",
+    ];
+    let told = told.map(|text| ModelMessage::System(text.to_owned()));
+    assert_eq!(model.requests()[0].messages, told, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.wakes.len(), now.counts.runs), (SessionState::Idle, 0, 1), "{name}");
+    clock.forward(10 * DAY);
+    assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: done once");
+    assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}");
+    check_log(&chat).await;
 
-        chat.archive().await.unwrap();
-        let error = chat.schedule(Wake::new("late", clock.in_seconds(1))).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
-    }
+    chat.archive().await.unwrap();
+    let error = chat.schedule(Wake::new("late", clock.in_seconds(1))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
 }
+
+each_store!(wakes_are_scheduled_cancelled_and_run_once);
 
 /// What a failed run was for is offered again, after pauses that double, and no more once the limit is reached; then
 /// the session has failed and says why, until somebody recovers it, and nothing is lost.
-#[tokio::test]
-async fn failures_are_tried_again_with_back_off_until_the_limit() {
-    for (name, storage) in all_storages().await {
-        let clock = SetClock::new();
-        let model = ScriptedProvider::new([
-            Turn::silent().fail("away"),
-            Turn::silent().fail("still away"),
-            Turn::silent().fail("gone"),
-            Turn::new().text("back"),
-        ]);
-        let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 3);
-        let agent = agent_as(&storage, model.clone(), &clock, Config::default().retry(retry));
-        let chat = open(&agent, "laptop").await;
-        chat.send("hello").await.unwrap();
-        chat.schedule(Wake::new("daily", clock.in_seconds(-1))).await.unwrap();
-        let scheduler = Scheduler::new(agent.clone());
-        for (attempt, pause) in [(1, 10), (2, 20)] {
-            assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-            let now = chat.refresh().await.unwrap();
-            assert_eq!(now.status.reason, Reason::RetryBackoff, "{name}");
-            assert_eq!(
-                (now.attempts, now.pending, now.wakes.len()),
-                (attempt, 1, 1),
-                "{name}: nothing is lost"
-            );
-            clock.forward(pause - 2);
-            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: backed off");
-            clock.forward(3);
-        }
+async fn failures_are_tried_again_with_back_off_until_the_limit(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = SetClock::new();
+    let model = ScriptedProvider::new([
+        Turn::silent().fail("away"),
+        Turn::silent().fail("still away"),
+        Turn::silent().fail("gone"),
+        Turn::new().text("back"),
+    ]);
+    let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 3);
+    let agent = agent_as(&storage, model.clone(), &clock, Config::default().retry(retry));
+    let chat = open(&agent, "laptop").await;
+    chat.send("hello").await.unwrap();
+    chat.schedule(Wake::new("daily", clock.in_seconds(-1))).await.unwrap();
+    let scheduler = Scheduler::new(agent.clone());
+    for (attempt, pause) in [(1, 10), (2, 20)] {
         assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
         let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.attempts), (SessionState::Failed, 3), "{name}");
-        assert_eq!(now.failure.as_ref().unwrap().text, "gone", "{name}");
-        clock.forward(10 * DAY);
-        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: not for ever");
-        chat.recover().await.unwrap();
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{name}");
-        assert_eq!(said(&chat).await.last().unwrap().1, "back", "{name}");
-        check_log(&chat).await;
+        assert_eq!(now.status.reason, Reason::RetryBackoff, "{name}");
+        assert_eq!((now.attempts, now.pending, now.wakes.len()), (attempt, 1, 1), "{name}: nothing is lost");
+        clock.forward(pause - 2);
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: backed off");
+        clock.forward(3);
     }
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.attempts), (SessionState::Failed, 3), "{name}");
+    assert_eq!(now.failure.as_ref().unwrap().text, "gone", "{name}");
+    clock.forward(10 * DAY);
+    assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: not for ever");
+    chat.recover().await.unwrap();
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{name}");
+    assert_eq!(said(&chat).await.last().unwrap().1, "back", "{name}");
+    check_log(&chat).await;
 }
 
+each_store!(failures_are_tried_again_with_back_off_until_the_limit);
+
 /// A person who is there gets a failure at once, and is not made to wait for a retry.
-#[tokio::test]
-async fn a_person_is_told_of_a_failure_and_not_backed_off() {
-    for (name, storage) in all_storages().await {
-        let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
-        let agent = agent_at(&storage, model, &SetClock::new());
-        let chat = open(&agent, "laptop").await;
-        let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
-        assert_eq!(report.status.reason, Reason::RunError, "{name}");
-        assert_eq!(read(chat.prompt("again").await.unwrap()).await.0, "back", "{name}");
-    }
+async fn a_person_is_told_of_a_failure_and_not_backed_off(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
+    let agent = agent_at(&storage, model, &SetClock::new());
+    let chat = open(&agent, "laptop").await;
+    let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
+    assert_eq!(report.status.reason, Reason::RunError, "{name}");
+    assert_eq!(read(chat.prompt("again").await.unwrap()).await.0, "back", "{name}");
 }
+
+each_store!(a_person_is_told_of_a_failure_and_not_backed_off);
 
 /// A scheduler over tenants looks after each tenant's sessions, and answers where it was asked.
 #[tokio::test]
@@ -250,112 +243,112 @@ async fn a_tenant_that_cannot_be_asked_holds_up_no_other() {
 
 /// A holder that goes silent is replaced by a scheduler after its lease, what it ran is backed off and run
 /// again; one that beats is left alone however long it takes.
-#[tokio::test]
-async fn a_silent_holder_is_replaced_and_a_live_one_is_not() {
-    for (name, storage) in all_storages().await {
-        let clock = SetClock::new();
-        let config = || {
-            let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(60), 3);
-            Config::default().lease_ttl(Duration::from_millis(300)).retry(retry)
-        };
-        let faulty = crate::common::Faulty::new(storage.clone());
-        let gate = Gate::new();
-        let slow = ScriptedProvider::new([Turn::new().gate(&gate).text("slow")]);
-        let holder = agent_as(&faulty.storage(), slow, &clock, config());
-        let chat = open(&holder, "laptop").await;
-        let mut run = chat.prompt("hello").await.unwrap();
-        let other = agent_as(&storage, EchoProvider::new(), &clock, config());
-        let scheduler = Scheduler::new(other);
-        for _ in 0..8 {
-            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: it is alive");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
+async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = SetClock::new();
+    let config = || {
+        let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(60), 3);
+        Config::default().lease_ttl(Duration::from_millis(300)).retry(retry)
+    };
+    let faulty = crate::common::Faulty::new(storage.clone());
+    let gate = Gate::new();
+    let slow = ScriptedProvider::new([Turn::new().gate(&gate).text("slow")]);
+    let holder = agent_as(&faulty.storage(), slow, &clock, config());
+    let chat = open(&holder, "laptop").await;
+    let mut run = chat.prompt("hello").await.unwrap();
+    let other = agent_as(&storage, EchoProvider::new(), &clock, config());
+    let scheduler = Scheduler::new(other);
+    for _ in 0..8 {
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: it is alive");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
 
-        faulty.lose_beats();
-        eventually(|| async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            scheduler.round().await.unwrap();
-            chat.refresh().await.unwrap().status.reason == Reason::LeaseLost
-        })
-        .await;
-        assert_eq!(chat.snapshot().attempts, 1, "{name}");
-        clock.forward(11);
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-        assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
-        gate.open();
-        while let Some(update) = futures::StreamExt::next(&mut run).await {
-            if let Err(error) = update {
-                assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
-            }
+    faulty.lose_beats();
+    eventually(|| async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        scheduler.round().await.unwrap();
+        chat.refresh().await.unwrap().status.reason == Reason::LeaseLost
+    })
+    .await;
+    assert_eq!(chat.snapshot().attempts, 1, "{name}");
+    clock.forward(11);
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
+    assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
+    gate.open();
+    while let Some(update) = futures::StreamExt::next(&mut run).await {
+        if let Err(error) = update {
+            assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
         }
-        let agent_said = said(&chat).await.iter().filter(|(who, _)| *who == "agent").count();
-        assert_eq!(agent_said, 1, "{name}: the late one wrote nothing");
+    }
+    let agent_said = said(&chat).await.iter().filter(|(who, _)| *who == "agent").count();
+    assert_eq!(agent_said, 1, "{name}: the late one wrote nothing");
+    check_log(&chat).await;
+}
+
+each_store!(a_silent_holder_is_replaced_and_a_live_one_is_not);
+
+/// A scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
+/// before, during or after, by any host, is run.
+async fn a_clock_a_day_off_ends_no_run_and_loses_no_wake(site: Site) {
+    for off in [-DAY, DAY] {
+        let site = Site::new(site.name).await;
+        let (name, storage) = (site.name, site.open().await);
+        let (clock, wrong) = (SetClock::new(), SetClock::new());
+        wrong.forward(off);
+        let config = || Config::default().lease_ttl(Duration::from_millis(500));
+        let gate = Gate::new();
+        let model = ScriptedProvider::new([Turn::new().gate(&gate).text("one"), Turn::new(), Turn::new()]);
+        let right = agent_as(&storage, model.clone(), &clock, config());
+        let chat = open(&right, "laptop").await;
+        let run = chat.prompt("hello").await.unwrap();
+        let astray = agent_as(&storage, model.clone(), &wrong, config());
+        let there = astray.session(chat.id()).await.unwrap();
+        let scheduler = Scheduler::new(astray.clone());
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
+        chat.schedule(Wake::new("right", clock.in_seconds(0))).await.unwrap();
+        there.schedule(Wake::new("wrong", wrong.in_seconds(0))).await.unwrap();
+        assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
+        assert_eq!(chat.refresh().await.unwrap().epoch.get(), 1, "{name}: the run lives");
+        gate.open();
+        assert_eq!(read(run).await.0, "one", "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!(now.wakes.len(), 2, "{name}: neither is done with by a run that did not know of it");
+        clock.forward(2 * DAY);
+        Scheduler::new(right).round().await.unwrap();
+        scheduler.round().await.unwrap();
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.wakes.len(), now.status.state), (0, SessionState::Idle), "{name}");
+        let told = ReadEvents::last(100).kinds([EventType::SYSTEM_MESSAGE]);
+        let told = storage.sessions.history(chat.id(), told).await.unwrap().events;
+        assert_eq!(told.len(), 2, "{name}: each was told once");
         check_log(&chat).await;
     }
 }
 
-/// A scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
-/// before, during or after, by any host, is run.
-#[tokio::test]
-async fn a_clock_a_day_off_ends_no_run_and_loses_no_wake() {
-    for off in [-DAY, DAY] {
-        for (name, storage) in all_storages().await {
-            let (clock, wrong) = (SetClock::new(), SetClock::new());
-            wrong.forward(off);
-            let config = || Config::default().lease_ttl(Duration::from_millis(500));
-            let gate = Gate::new();
-            let model =
-                ScriptedProvider::new([Turn::new().gate(&gate).text("one"), Turn::new(), Turn::new()]);
-            let right = agent_as(&storage, model.clone(), &clock, config());
-            let chat = open(&right, "laptop").await;
-            let run = chat.prompt("hello").await.unwrap();
-            let astray = agent_as(&storage, model.clone(), &wrong, config());
-            let there = astray.session(chat.id()).await.unwrap();
-            let scheduler = Scheduler::new(astray.clone());
-            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
-            chat.schedule(Wake::new("right", clock.in_seconds(0))).await.unwrap();
-            there.schedule(Wake::new("wrong", wrong.in_seconds(0))).await.unwrap();
-            assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
-            assert_eq!(chat.refresh().await.unwrap().epoch.get(), 1, "{name}: the run lives");
-            gate.open();
-            assert_eq!(read(run).await.0, "one", "{name}");
-            let now = chat.refresh().await.unwrap();
-            assert_eq!(now.wakes.len(), 2, "{name}: neither is done with by a run that did not know of it");
-            clock.forward(2 * DAY);
-            Scheduler::new(right).round().await.unwrap();
-            scheduler.round().await.unwrap();
-            let now = chat.refresh().await.unwrap();
-            assert_eq!((now.wakes.len(), now.status.state), (0, SessionState::Idle), "{name}");
-            let told = ReadEvents::last(100).kinds([EventType::SYSTEM_MESSAGE]);
-            let told = storage.sessions.history(chat.id(), told).await.unwrap().events;
-            assert_eq!(told.len(), 2, "{name}: each was told once");
-            check_log(&chat).await;
-        }
-    }
-}
+each_store!(a_clock_a_day_off_ends_no_run_and_loses_no_wake);
 
 /// A scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
 /// runtime.
-#[tokio::test]
-async fn a_scheduler_runs_until_the_shutdown() {
-    for (name, storage) in all_storages().await {
-        let clock = SetClock::new();
-        let agent = agent_at(&storage, EchoProvider::new(), &clock);
-        let config = agent_runtime::SchedulerConfig::new().every(Duration::from_millis(5));
-        let task = tokio::spawn(Scheduler::new(agent.clone()).config(config).run());
-        let chat = open(&agent, "laptop").await;
-        for n in 1..=3 {
-            chat.send(format!("message {n}")).await.unwrap();
-            eventually(|| async { chat.refresh().await.unwrap().counts.agent == n }).await;
-        }
-        agent.shutdown(Duration::from_secs(5)).await.unwrap();
-        task.await.unwrap();
-        storage
-            .sessions
-            .append(agent.effects(), chat.id(), chat.snapshot().head, vec![NewEvent::user_message("late")])
-            .await
-            .unwrap();
-        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");
+async fn a_scheduler_runs_until_the_shutdown(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = SetClock::new();
+    let agent = agent_at(&storage, EchoProvider::new(), &clock);
+    let config = agent_runtime::SchedulerConfig::new().every(Duration::from_millis(5));
+    let task = tokio::spawn(Scheduler::new(agent.clone()).config(config).run());
+    let chat = open(&agent, "laptop").await;
+    for n in 1..=3 {
+        chat.send(format!("message {n}")).await.unwrap();
+        eventually(|| async { chat.refresh().await.unwrap().counts.agent == n }).await;
     }
+    agent.shutdown(Duration::from_secs(5)).await.unwrap();
+    task.await.unwrap();
+    storage
+        .sessions
+        .append(agent.effects(), chat.id(), chat.snapshot().head, vec![NewEvent::user_message("late")])
+        .await
+        .unwrap();
+    assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");
 }
+
+each_store!(a_scheduler_runs_until_the_shutdown);

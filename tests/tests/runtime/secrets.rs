@@ -19,8 +19,7 @@ use agent_runtime::{
     AgentBuilder, Config, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider,
     SessionHandle, ToolContext, ToolMode, ToolSpec, Turn,
 };
-use agent_storage_fs::FsStore;
-use agent_storage_sqlite::SqliteStore;
+use agent_tests::{Site, each_store};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
@@ -161,60 +160,54 @@ async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) ->
 
 /// Whatever a tool does with a value it was given, whatever the model and a provider say, the value is in no file of
 /// a store, no export, no log and no request to the model.
-#[tokio::test]
-async fn no_value_reaches_files_exports_or_logs() {
+async fn no_value_reaches_files_exports_or_logs(site: Site) {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
-    for kind in ["memory", "files", "sqlite"] {
-        let folder = tempfile::tempdir().unwrap();
-        let storage: Storage = match kind {
-            "memory" => MemoryStore::new().into(),
-            "files" => FsStore::open(folder.path()).await.unwrap().into(),
-            _ => SqliteStore::open(folder.path().join("a.db")).await.unwrap().into(),
-        };
-        let json = || RawJson::empty_object();
-        let echo = format!("I saw {VALUE}!");
-        let model = ScriptedProvider::new([
-            Turn::new().call("a", "say", json()).call("b", "fail", json()).call("c", "write", json()),
-            Turn::new().text(echo.clone()).call("d", "ask", RawJson::of(&[VALUE]).unwrap()),
-            Turn::new().text("done"),
-            // So long that the value is cut in the middle, were it cut first.
-            Turn::new().fail(format!("{}401 for {VALUE}", " ".repeat(1024 - 9 - 10))),
-            Turn::new().call("e", "may", RawJson::of(&["x".repeat(2048 - 20), VALUE.to_owned()]).unwrap()),
-        ]);
-        let chat = mounted(&storage, &model, Config::default()).await;
-        read(chat.prompt("go").await.unwrap()).await;
-        let (_, failed) = try_read(chat.prompt(format!("is it {VALUE}?")).await.unwrap()).await;
-        let failure = failed.unwrap();
-        assert!(matches!(failure.outcome, RunOutcome::Failed(_)), "{kind}: {failure:?}");
-        read(chat.prompt("more").await.unwrap()).await;
-        check_log(&chat).await;
+    let (kind, storage) = (site.name, site.open().await);
+    let json = || RawJson::empty_object();
+    let echo = format!("I saw {VALUE}!");
+    let model = ScriptedProvider::new([
+        Turn::new().call("a", "say", json()).call("b", "fail", json()).call("c", "write", json()),
+        Turn::new().text(echo.clone()).call("d", "ask", RawJson::of(&[VALUE]).unwrap()),
+        Turn::new().text("done"),
+        // So long that the value is cut in the middle, were it cut first.
+        Turn::new().fail(format!("{}401 for {VALUE}", " ".repeat(1024 - 9 - 10))),
+        Turn::new().call("e", "may", RawJson::of(&["x".repeat(2048 - 20), VALUE.to_owned()]).unwrap()),
+    ]);
+    let chat = mounted(&storage, &model, Config::default()).await;
+    read(chat.prompt("go").await.unwrap()).await;
+    let (_, failed) = try_read(chat.prompt(format!("is it {VALUE}?")).await.unwrap()).await;
+    let failure = failed.unwrap();
+    assert!(matches!(failure.outcome, RunOutcome::Failed(_)), "{kind}: {failure:?}");
+    read(chat.prompt("more").await.unwrap()).await;
+    check_log(&chat).await;
 
-        let mut calls = calls(&chat).await;
-        assert!(calls.pop().unwrap().1.is_empty(), "the last waits for an answer");
-        let results: Vec<_> =
-            calls.iter().map(|(_, results)| (results[0].outcome, results[0].output.get())).collect();
-        let said = r#"{"(secret github)":["(secret github)"],"said":"token (secret github), sent"}"#;
-        assert_eq!(results[0], (ToolOutcome::Ok, said), "{kind}");
-        assert_eq!(results[1].0, ToolOutcome::Error, "{kind}");
-        assert!(results[1].1.contains("token (secret github), sent"), "{kind}: {}", results[1].1);
-        assert_eq!(results[2], (ToolOutcome::Ok, "16"), "{kind}");
-        assert_eq!(results[3], (ToolOutcome::Ok, r#""(secret)""#), "{kind}");
+    let mut calls = calls(&chat).await;
+    assert!(calls.pop().unwrap().1.is_empty(), "the last waits for an answer");
+    let results: Vec<_> =
+        calls.iter().map(|(_, results)| (results[0].outcome, results[0].output.get())).collect();
+    let said = r#"{"(secret github)":["(secret github)"],"said":"token (secret github), sent"}"#;
+    assert_eq!(results[0], (ToolOutcome::Ok, said), "{kind}");
+    assert_eq!(results[1].0, ToolOutcome::Error, "{kind}");
+    assert!(results[1].1.contains("token (secret github), sent"), "{kind}: {}", results[1].1);
+    assert_eq!(results[2], (ToolOutcome::Ok, "16"), "{kind}");
+    assert_eq!(results[3], (ToolOutcome::Ok, r#""(secret)""#), "{kind}");
 
-        let mut requests = model.requests();
-        // Within a run the model is given what it wrote itself, as it wrote it.
-        requests.remove(2);
-        assert_hidden(&format!("{kind}: a request to the model"), format!("{requests:?}").as_bytes());
-        let export = Manifest::export(&*storage.sessions, chat.id()).await.unwrap().to_json();
-        assert_hidden(&format!("{kind}: an export"), export.as_bytes());
-        drop((chat, storage));
-        assert_hidden(&format!("{kind}: a file"), &bytes(folder.path()));
-    }
+    let mut requests = model.requests();
+    // Within a run the model is given what it wrote itself, as it wrote it.
+    requests.remove(2);
+    assert_hidden(&format!("{kind}: a request to the model"), format!("{requests:?}").as_bytes());
+    let export = Manifest::export(&*storage.sessions, chat.id()).await.unwrap().to_json();
+    assert_hidden(&format!("{kind}: an export"), export.as_bytes());
+    drop((chat, storage));
+    assert_hidden(&format!("{kind}: a file"), &bytes(site.folder.path()));
     assert_hidden("a log", log.0.lock().unwrap().as_bytes());
     for said in ["tool=", "error=token (secret github), sent"] {
         assert!(log.0.lock().unwrap().contains(said), "{said} is not logged, so that nothing is shown");
     }
 }
+
+each_store!(no_value_reaches_files_exports_or_logs);
 
 /// Knows a secret for one workspace only.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::common::dying::Dying;
-use crate::common::{all_storages, calls, check_log, device, log, read, said};
+use crate::common::{calls, check_log, device, log, read, said};
 use agent_core::clock::{Clock, Effects};
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome};
@@ -18,6 +18,7 @@ use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, RunOutcome, Scheduler, ScriptedProvider,
     SessionTools, ToolContext, ToolPolicy, Turn,
 };
+use agent_tests::{Site, each_store};
 use futures::TryStreamExt;
 
 const WAKE: &str = r#"{"in_seconds":3600,"note":"Water the plants.","key":"plants","priority":2}"#;
@@ -72,104 +73,97 @@ async fn children(storage: &Storage, parent: SessionId) -> Vec<SessionId> {
 /// A model schedules a wake, starts a session and takes the wake back. The wake is due when it asked for, and no
 /// earlier than allowed; the session has the task, its parent, and the agent as its creator, and what it comes to is
 /// told. Sessions that are deep enough start none.
-#[tokio::test]
-async fn a_model_plans_wakes_and_starts_sessions() {
-    for (name, storage) in all_storages().await {
-        let clock = clock();
-        let model = ScriptedProvider::new([
-            Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD)),
-            Turn::new().text("planned"),
-        ]);
-        let tools = SessionTools::new().max_depth(1);
-        let agent = agent(&storage, model.clone(), &clock, tools, Config::default());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("go").await.unwrap()).await;
-        let now = chat.refresh().await.unwrap();
-        let hour: Timestamp = "2026-02-15T11:30:00Z".parse().unwrap();
-        let expected = Wake::new("plants", hour).with_note("Water the plants.").with_priority(2);
-        assert_eq!(
-            now.wakes.iter().map(|wake| (&wake.key, wake.at)).collect::<Vec<_>>(),
-            [(&expected.key, hour)]
-        );
-        assert_eq!((now.wakes[0].note.as_str(), now.wakes[0].priority), ("Water the plants.", 2), "{name}");
-        let scheduled = &events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await[0];
-        assert_eq!((&scheduled.actor, scheduled.run.is_some()), (&Actor::AGENT, true), "{name}");
-        let results: Vec<_> =
-            calls(&chat).await.iter().map(|(_, results)| results[0].output.clone()).collect();
-        assert_eq!(results[0].get(), r#"{"at":"2026-02-15T11:30:00.000000Z","key":"plants"}"#, "{name}");
-        let child = children(&storage, chat.id()).await;
-        assert_eq!(results[1].get(), format!(r#"{{"session":"{}"}}"#, child[0]), "{name}");
+async fn a_model_plans_wakes_and_starts_sessions(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = clock();
+    let model = ScriptedProvider::new([
+        Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD)),
+        Turn::new().text("planned"),
+    ]);
+    let tools = SessionTools::new().max_depth(1);
+    let agent = agent(&storage, model.clone(), &clock, tools, Config::default());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("go").await.unwrap()).await;
+    let now = chat.refresh().await.unwrap();
+    let hour: Timestamp = "2026-02-15T11:30:00Z".parse().unwrap();
+    let expected = Wake::new("plants", hour).with_note("Water the plants.").with_priority(2);
+    assert_eq!(
+        now.wakes.iter().map(|wake| (&wake.key, wake.at)).collect::<Vec<_>>(),
+        [(&expected.key, hour)]
+    );
+    assert_eq!((now.wakes[0].note.as_str(), now.wakes[0].priority), ("Water the plants.", 2), "{name}");
+    let scheduled = &events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await[0];
+    assert_eq!((&scheduled.actor, scheduled.run.is_some()), (&Actor::AGENT, true), "{name}");
+    let results: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].output.clone()).collect();
+    assert_eq!(results[0].get(), r#"{"at":"2026-02-15T11:30:00.000000Z","key":"plants"}"#, "{name}");
+    let child = children(&storage, chat.id()).await;
+    assert_eq!(results[1].get(), format!(r#"{{"session":"{}"}}"#, child[0]), "{name}");
 
-        // The child tries to go deeper, and to wake itself at once.
-        let soon = r#"{"in_seconds":0,"note":"again"}"#;
-        model.push(Turn::new().call("w", "schedule_wake", json(soon)).call("c", "start_child", json(CHILD)));
-        model.push(Turn::new().text("found"));
-        model.push(Turn::new().call("x", "cancel_wake", json(CANCEL)));
-        model.push(Turn::new().text("taken back"));
-        let scheduler = Scheduler::new(agent.clone());
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the child");
-        let child = agent.session(child[0]).await.unwrap();
-        assert_eq!(child.snapshot().creator, Actor::AGENT, "{name}");
-        assert_eq!(
-            said(&child).await,
-            [("user", "find it".to_owned()), ("agent", "found".to_owned())],
-            "{name}"
-        );
-        let outcomes: Vec<_> = calls(&child).await.iter().map(|(_, results)| results[0].outcome).collect();
-        assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Error], "{name}");
-        assert_eq!(children(&storage, child.id()).await, [], "{name}: deep enough");
-        let minute: Timestamp = "2026-02-15T10:31:00Z".parse().unwrap();
-        assert_eq!(child.snapshot().wakes[0].at, minute, "{name}: no earlier than a minute from now");
-        assert_eq!(child.snapshot().wakes[0].key, "w", "{name}: the call's id, where it named no key");
+    // The child tries to go deeper, and to wake itself at once.
+    let soon = r#"{"in_seconds":0,"note":"again"}"#;
+    model.push(Turn::new().call("w", "schedule_wake", json(soon)).call("c", "start_child", json(CHILD)));
+    model.push(Turn::new().text("found"));
+    model.push(Turn::new().call("x", "cancel_wake", json(CANCEL)));
+    model.push(Turn::new().text("taken back"));
+    let scheduler = Scheduler::new(agent.clone());
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the child");
+    let child = agent.session(child[0]).await.unwrap();
+    assert_eq!(child.snapshot().creator, Actor::AGENT, "{name}");
+    assert_eq!(said(&child).await, [("user", "find it".to_owned()), ("agent", "found".to_owned())], "{name}");
+    let outcomes: Vec<_> = calls(&child).await.iter().map(|(_, results)| results[0].outcome).collect();
+    assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Error], "{name}");
+    assert_eq!(children(&storage, child.id()).await, [], "{name}: deep enough");
+    let minute: Timestamp = "2026-02-15T10:31:00Z".parse().unwrap();
+    assert_eq!(child.snapshot().wakes[0].at, minute, "{name}: no earlier than a minute from now");
+    assert_eq!(child.snapshot().wakes[0].key, "w", "{name}: the call's id, where it named no key");
 
-        // Its wake is still to come, so it has not come to rest; without that it has.
-        child.cancel_wake("w").await.unwrap();
-        let round = scheduler.round().await.unwrap();
-        assert_eq!((round.reported, round.failed), (1, 0), "{name}");
-        assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the parent is told");
-        assert!(said(&chat).await[2].1.contains("\"search\""), "{name}: {:?}", said(&chat).await);
-        assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: and takes its wake back");
+    // Its wake is still to come, so it has not come to rest; without that it has.
+    child.cancel_wake("w").await.unwrap();
+    let round = scheduler.round().await.unwrap();
+    assert_eq!((round.reported, round.failed), (1, 0), "{name}");
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the parent is told");
+    assert!(said(&chat).await[2].1.contains("\"search\""), "{name}: {:?}", said(&chat).await);
+    assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: and takes its wake back");
 
-        model.push(Turn::new().call("y", "cancel_wake", json(r#"{"key":"none"}"#)));
-        model.push(Turn::new().call("z", "schedule_wake", json(r#"{"note":"when?"}"#)).text("hm"));
-        model.push(Turn::new().text("well"));
-        read(chat.prompt("try").await.unwrap()).await;
-        let wrong: Vec<_> =
-            calls(&chat).await.into_iter().skip(3).map(|(_, results)| results[0].outcome).collect();
-        assert_eq!(wrong, [ToolOutcome::Error, ToolOutcome::Error], "{name}");
-        check_log(&chat).await;
-        check_log(&child).await;
-    }
+    model.push(Turn::new().call("y", "cancel_wake", json(r#"{"key":"none"}"#)));
+    model.push(Turn::new().call("z", "schedule_wake", json(r#"{"note":"when?"}"#)).text("hm"));
+    model.push(Turn::new().text("well"));
+    read(chat.prompt("try").await.unwrap()).await;
+    let wrong: Vec<_> =
+        calls(&chat).await.into_iter().skip(3).map(|(_, results)| results[0].outcome).collect();
+    assert_eq!(wrong, [ToolOutcome::Error, ToolOutcome::Error], "{name}");
+    check_log(&chat).await;
+    check_log(&child).await;
 }
+
+each_store!(a_model_plans_wakes_and_starts_sessions);
 
 /// A host's policy decides on these tools as on any: a wake that a person is to allow is scheduled when it is
 /// allowed, by the next run, and once; what is denied is not offered and not done.
-#[tokio::test]
-async fn a_plan_waits_for_a_person_where_the_policy_says_so() {
-    for (name, storage) in all_storages().await {
-        let config = Config::default()
-            .tool_policy(SessionTools::SCHEDULE_WAKE, ToolPolicy::Ask)
-            .tool_policy(SessionTools::START_CHILD, ToolPolicy::Deny);
-        let turn =
-            || Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
-        let model =
-            ScriptedProvider::new([turn(), Turn::new().text("done"), turn(), Turn::new().text("well")]);
-        let agent = agent(&storage, model.clone(), &clock(), SessionTools::new(), config);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        for (decision, wakes) in [(Decision::Deny, 0), (Decision::Allow, 1)] {
-            let (_, report) = read(chat.prompt("go").await.unwrap()).await;
-            let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
-            assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: not before it is allowed");
-            chat.answer(ToolConfirmation::new(action.id, decision)).await.unwrap();
-            read(agent.wake(chat.id()).await.unwrap().unwrap()).await;
-            assert_eq!(chat.refresh().await.unwrap().wakes.len(), wakes, "{name}");
-        }
-        let offered: Vec<_> = model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect();
-        assert_eq!(offered, ["schedule_wake", "cancel_wake"], "{name}");
-        assert_eq!(children(&storage, chat.id()).await, [], "{name}");
-        check_log(&chat).await;
+async fn a_plan_waits_for_a_person_where_the_policy_says_so(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let config = Config::default()
+        .tool_policy(SessionTools::SCHEDULE_WAKE, ToolPolicy::Ask)
+        .tool_policy(SessionTools::START_CHILD, ToolPolicy::Deny);
+    let turn = || Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
+    let model = ScriptedProvider::new([turn(), Turn::new().text("done"), turn(), Turn::new().text("well")]);
+    let agent = agent(&storage, model.clone(), &clock(), SessionTools::new(), config);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    for (decision, wakes) in [(Decision::Deny, 0), (Decision::Allow, 1)] {
+        let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+        let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
+        assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: not before it is allowed");
+        chat.answer(ToolConfirmation::new(action.id, decision)).await.unwrap();
+        read(agent.wake(chat.id()).await.unwrap().unwrap()).await;
+        assert_eq!(chat.refresh().await.unwrap().wakes.len(), wakes, "{name}");
     }
+    let offered: Vec<_> = model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(offered, ["schedule_wake", "cancel_wake"], "{name}");
+    assert_eq!(children(&storage, chat.id()).await, [], "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(a_plan_waits_for_a_person_where_the_policy_says_so);
 
 /// A session that a run of this id holds, with a call of each tool open.
 async fn calling(storage: &Storage, effects: &Effects) -> (Arc<Session>, RunId) {
@@ -210,138 +204,137 @@ async fn check_once(storage: &Storage, id: SessionId, when: &str) {
 
 /// The same call, made by eight at the same moment, again much later, and again when its run is over, takes
 /// effect once, and says what it did the first time. A later call of the same id is another call.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_made_again_takes_effect_once() {
-    for (name, storage) in all_storages().await {
-        let clock = clock();
-        let effects = Effects::default().with_clock(clock.clone());
-        let (session, run) = calling(&storage, &effects).await;
-        let mut said = Vec::new();
-        for (tool, input) in TOOLS {
-            let mut makers = tokio::task::JoinSet::new();
-            for _ in 0..8 {
-                let context = context(&storage, &effects, &session, run, tool);
-                makers.spawn(async move { SessionTools::new().call(tool, json(input), context).await });
-            }
-            let mut results = Vec::new();
-            while let Some(made) = makers.join_next().await {
-                results.push(made.unwrap().unwrap());
-            }
-            assert!(results.iter().all(|result| *result == results[0]), "{name}: {results:?}");
-            said.push(results.remove(0));
-        }
-        check_once(&storage, session.id, name).await;
-        // So much later that the record no longer remembers the commits, by a clock that went on.
-        for n in 0..40 {
-            let label = NewEvent::updated(Patch::new().label("n", n.to_string()));
-            storage.sessions.append(&effects, session.id, session.head, vec![label]).await.unwrap();
-        }
-        clock.0.fetch_add(7_000_000_000, Ordering::SeqCst);
-        for ((tool, input), said) in TOOLS.into_iter().zip(&said) {
+async fn a_call_that_is_made_again_takes_effect_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let clock = clock();
+    let effects = Effects::default().with_clock(clock.clone());
+    let (session, run) = calling(&storage, &effects).await;
+    let mut said = Vec::new();
+    for (tool, input) in TOOLS {
+        let mut makers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
             let context = context(&storage, &effects, &session, run, tool);
-            let again = SessionTools::new().call(tool, json(input), context).await.unwrap();
-            assert_eq!(again, *said, "{name}");
+            makers.spawn(async move { SessionTools::new().call(tool, json(input), context).await });
         }
-        check_once(&storage, session.id, name).await;
-
-        let lost = Trigger::LeaseExpired(session.epoch);
-        storage.sessions.trigger(&effects, session.id, lost).await.unwrap();
-        for (tool, input) in TOOLS {
-            let context = context(&storage, &effects, &session, run, tool);
-            let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
+        let mut results = Vec::new();
+        while let Some(made) = makers.join_next().await {
+            results.push(made.unwrap().unwrap());
         }
-        let run = effects.new_run_id();
-        let begin = Trigger::BeginRun(LeaseRequest::new("phone", run));
-        let begun = storage.sessions.trigger(&effects, session.id, begin).await.unwrap().session;
-        for (tool, input) in TOOLS {
-            let context = context(&storage, &effects, &session, run, tool);
-            let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
-            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: it has its result: {error}");
-        }
-        check_once(&storage, session.id, name).await;
-
-        let mut head = begun.head;
-        for (tool, input) in &TOOLS[1..] {
-            let again = NewEvent::tool_use(tool.parse().unwrap(), *tool, json(input));
-            let again = Commit::seal(&effects, session.id, head).fence(run, begun.epoch).event(again);
-            head = storage.sessions.commit(again).await.unwrap().last;
-            let context = context(&storage, &effects, &session, run, tool);
-            SessionTools::new().call(tool, json(input), context).await.unwrap();
-        }
-        let scheduled = events(&storage, session.id, EventType::SESSION_WAKE_SCHEDULED).await;
-        let made = children(&storage, session.id).await;
-        assert_eq!((scheduled.len(), made.len()), (3, 2), "{name}: providers use ids again");
+        assert!(results.iter().all(|result| *result == results[0]), "{name}: {results:?}");
+        said.push(results.remove(0));
     }
+    check_once(&storage, session.id, name).await;
+    // So much later that the record no longer remembers the commits, by a clock that went on.
+    for n in 0..40 {
+        let label = NewEvent::updated(Patch::new().label("n", n.to_string()));
+        storage.sessions.append(&effects, session.id, session.head, vec![label]).await.unwrap();
+    }
+    clock.0.fetch_add(7_000_000_000, Ordering::SeqCst);
+    for ((tool, input), said) in TOOLS.into_iter().zip(&said) {
+        let context = context(&storage, &effects, &session, run, tool);
+        let again = SessionTools::new().call(tool, json(input), context).await.unwrap();
+        assert_eq!(again, *said, "{name}");
+    }
+    check_once(&storage, session.id, name).await;
+
+    let lost = Trigger::LeaseExpired(session.epoch);
+    storage.sessions.trigger(&effects, session.id, lost).await.unwrap();
+    for (tool, input) in TOOLS {
+        let context = context(&storage, &effects, &session, run, tool);
+        let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
+    }
+    let run = effects.new_run_id();
+    let begin = Trigger::BeginRun(LeaseRequest::new("phone", run));
+    let begun = storage.sessions.trigger(&effects, session.id, begin).await.unwrap().session;
+    for (tool, input) in TOOLS {
+        let context = context(&storage, &effects, &session, run, tool);
+        let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: it has its result: {error}");
+    }
+    check_once(&storage, session.id, name).await;
+
+    let mut head = begun.head;
+    for (tool, input) in &TOOLS[1..] {
+        let again = NewEvent::tool_use(tool.parse().unwrap(), *tool, json(input));
+        let again = Commit::seal(&effects, session.id, head).fence(run, begun.epoch).event(again);
+        head = storage.sessions.commit(again).await.unwrap().last;
+        let context = context(&storage, &effects, &session, run, tool);
+        SessionTools::new().call(tool, json(input), context).await.unwrap();
+    }
+    let scheduled = events(&storage, session.id, EventType::SESSION_WAKE_SCHEDULED).await;
+    let made = children(&storage, session.id).await;
+    assert_eq!((scheduled.len(), made.len()), (3, 2), "{name}: providers use ids again");
 }
+
+each_store!(a_call_that_is_made_again_takes_effect_once, flavor = "multi_thread", worker_threads = 2);
 
 /// The process dies at any call to the store, before or after that took effect. A call that is made
 /// again has taken effect once; one that is not has done so once or not at all, and once where its result is stored.
-#[tokio::test]
-async fn a_crash_at_any_step_of_a_call_plans_once() {
-    for (name, storage) in all_storages().await {
-        let mut deaths = 0;
-        for (applied, again) in [(false, false), (false, true), (true, false), (true, true)] {
-            for at in 0.. {
-                let turn =
-                    Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
-                let model = ScriptedProvider::new([turn, Turn::new().text("done")]);
-                let clock = clock();
-                let living = agent(&storage, model.clone(), &clock, SessionTools::new(), Config::default());
-                let chat = living.open(&device(&format!("{applied} {again} {at}"))).await.unwrap();
-                let dying = Dying::new(&storage);
-                let doomed = living.rebind(dying.storage(&storage)).session(chat.id()).await.unwrap();
-                dying.die_in(at, applied);
-                if let Ok(run) = doomed.prompt("go").await {
-                    let _ = run.finish().await;
-                }
-                let survived = !dying.is_dead();
-                let when = format!("{name}: died at call {at}, applied: {applied}, made again: {again}");
-                let now = chat.refresh().await.unwrap();
-                let open: Vec<_> = now.open_calls.iter().map(|open| open.call.to_string()).collect();
-                if let (true, Some(lease)) = (again, &now.lease) {
-                    for (id, tool, input) in [("w", "schedule_wake", WAKE), ("c", "start_child", CHILD)] {
-                        if open.iter().any(|open| open == id) {
-                            let context =
-                                ToolContext::new(now.id, now.workspace, lease.run, id.parse().unwrap())
-                                    .with_sessions(storage.sessions.clone())
-                                    .with_effects(living.effects().clone());
-                            SessionTools::new().call(tool, json(input), context).await.unwrap();
-                        }
+async fn a_crash_at_any_step_of_a_call_plans_once(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let mut deaths = 0;
+    for (applied, again) in [(false, false), (false, true), (true, false), (true, true)] {
+        for at in 0.. {
+            let turn =
+                Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
+            let model = ScriptedProvider::new([turn, Turn::new().text("done")]);
+            let clock = clock();
+            let living = agent(&storage, model.clone(), &clock, SessionTools::new(), Config::default());
+            let chat = living.open(&device(&format!("{applied} {again} {at}"))).await.unwrap();
+            let dying = Dying::new(&storage);
+            let doomed = living.rebind(dying.storage(&storage)).session(chat.id()).await.unwrap();
+            dying.die_in(at, applied);
+            if let Ok(run) = doomed.prompt("go").await {
+                let _ = run.finish().await;
+            }
+            let survived = !dying.is_dead();
+            let when = format!("{name}: died at call {at}, applied: {applied}, made again: {again}");
+            let now = chat.refresh().await.unwrap();
+            let open: Vec<_> = now.open_calls.iter().map(|open| open.call.to_string()).collect();
+            if let (true, Some(lease)) = (again, &now.lease) {
+                for (id, tool, input) in [("w", "schedule_wake", WAKE), ("c", "start_child", CHILD)] {
+                    if open.iter().any(|open| open == id) {
+                        let context = ToolContext::new(now.id, now.workspace, lease.run, id.parse().unwrap())
+                            .with_sessions(storage.sessions.clone())
+                            .with_effects(living.effects().clone());
+                        SessionTools::new().call(tool, json(input), context).await.unwrap();
                     }
                 }
-                if now.status.state == SessionState::Running {
-                    let lost = Trigger::LeaseExpired(now.epoch);
-                    storage.sessions.trigger(living.effects(), chat.id(), lost).await.unwrap();
-                }
-                while model.requests().len() < 2
-                    && let Some(run) = chat.wake().await.unwrap()
-                {
-                    read(run).await;
-                }
-                let wakes = events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await.len();
-                let told = events(&storage, chat.id(), EventType::SESSION_CHILD_CREATED).await.len();
-                let made = children(&storage, chat.id()).await.len();
-                assert!(wakes <= 1 && made <= 1 && told <= made, "{when}: {wakes} {made} {told}");
-                for (call, results) in calls(&chat).await {
-                    assert_eq!(results.len(), 1, "{when}");
-                    let done = if call.name == "schedule_wake" { wakes } else { made.min(told) };
-                    let repeated = again && open.contains(&call.call.to_string());
-                    assert!(
-                        done == 1 || (results[0].outcome != ToolOutcome::Ok && !repeated),
-                        "{when}: {results:?}"
-                    );
-                }
-                check_log(&chat).await;
-                let all = log(&chat).await;
-                assert!(all.windows(2).all(|pair| pair[0].seq < pair[1].seq), "{when}");
-                deaths += 1;
-                if survived {
-                    break;
-                }
+            }
+            if now.status.state == SessionState::Running {
+                let lost = Trigger::LeaseExpired(now.epoch);
+                storage.sessions.trigger(living.effects(), chat.id(), lost).await.unwrap();
+            }
+            while model.requests().len() < 2
+                && let Some(run) = chat.wake().await.unwrap()
+            {
+                read(run).await;
+            }
+            let wakes = events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await.len();
+            let told = events(&storage, chat.id(), EventType::SESSION_CHILD_CREATED).await.len();
+            let made = children(&storage, chat.id()).await.len();
+            assert!(wakes <= 1 && made <= 1 && told <= made, "{when}: {wakes} {made} {told}");
+            for (call, results) in calls(&chat).await {
+                assert_eq!(results.len(), 1, "{when}");
+                let done = if call.name == "schedule_wake" { wakes } else { made.min(told) };
+                let repeated = again && open.contains(&call.call.to_string());
+                assert!(
+                    done == 1 || (results[0].outcome != ToolOutcome::Ok && !repeated),
+                    "{when}: {results:?}"
+                );
+            }
+            check_log(&chat).await;
+            let all = log(&chat).await;
+            assert!(all.windows(2).all(|pair| pair[0].seq < pair[1].seq), "{when}");
+            deaths += 1;
+            if survived {
+                break;
             }
         }
-        println!("{name}: {deaths} deaths");
-        assert!(deaths > 40, "{name}: {deaths}");
     }
+    println!("{name}: {deaths} deaths");
+    assert!(deaths > 40, "{name}: {deaths}");
 }
+
+each_store!(a_crash_at_any_step_of_a_call_plans_once);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, eventually, log, read, said, storages, until_text,
+    Faulty, agent, agent_with, calls, check_log, device, eventually, log, read, said, until_text,
 };
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
@@ -13,6 +13,7 @@ use agent_core::{ErrorKind, SessionStoreExt, Storage};
 use agent_runtime::{
     AgentRuntime, Config, EchoProvider, Gate, RunOutcome, ScriptedProvider, SessionHandle, Turn, Update,
 };
+use agent_tests::{Site, each_store};
 use futures::StreamExt;
 use tokio::time::Instant;
 
@@ -46,79 +47,79 @@ async fn abandoned(storage: &Storage, input: &str) -> SessionHandle {
 
 /// Of many prompts at once one runs, the others are stored with the holder named; each is answered once, and
 /// never interleaved.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn concurrent_prompts_are_queued_and_never_interleaved() {
-    for (name, storage) in storages() {
-        let gate = Gate::new();
-        let (chat, run) = held(&storage, "laptop", &gate).await;
-        let model = ScriptedProvider::new([Turn::new().text("all answered")]);
-        let other = named(&storage, "phone", model.clone());
-        let tasks: Vec<_> = (0..8)
+async fn concurrent_prompts_are_queued_and_never_interleaved(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let gate = Gate::new();
+    let (chat, run) = held(&storage, "laptop", &gate).await;
+    let model = ScriptedProvider::new([Turn::new().text("all answered")]);
+    let other = named(&storage, "phone", model.clone());
+    let tasks: Vec<_> = (0..8)
+        .map(|n| {
+            let (other, id) = (other.clone(), chat.id());
+            tokio::spawn(async move {
+                let mut run = other.session(id).await.unwrap().prompt(format!("p{n}")).await.unwrap();
+                let Some(Ok(Update::Stored(stored))) = run.next().await else { panic!("not stored") };
+                assert!(run.next().await.is_none());
+                stored
+            })
+        })
+        .collect();
+    for task in tasks {
+        let stored = task.await.unwrap();
+        assert_eq!(stored.holder.as_deref(), Some("laptop"), "{name}");
+        assert_eq!(stored.state, SessionState::Running, "{name}");
+    }
+    assert!(model.requests().is_empty(), "{name}: no second run");
+    gate.open();
+    assert_eq!(read(run).await.1.status.state, SessionState::Queued, "{name}: they wait");
+    assert_eq!(chat.snapshot().status.reason, Reason::FollowUp, "{name}");
+
+    let waiting = other.session(chat.id()).await.unwrap();
+    let (text, report) = read(waiting.wake().await.unwrap().unwrap()).await;
+    assert_eq!((text.as_str(), report.status.state), ("all answered", SessionState::Idle), "{name}");
+    // The eight stand behind the answer to the first, though they came before it.
+    let asked = &model.requests()[0].messages;
+    assert_eq!(asked.len(), 10, "{name}");
+    assert_eq!(asked[1], agent_runtime::context::ModelMessage::agent("so late"), "{name}");
+    assert!(waiting.wake().await.unwrap().is_none(), "{name}: nothing is left");
+    let runs = chat.refresh().await.unwrap().counts.runs;
+    assert_eq!(runs, 2, "{name}");
+    check_log(&chat).await;
+}
+
+each_store!(concurrent_prompts_are_queued_and_never_interleaved, flavor = "multi_thread", worker_threads = 4);
+
+/// Of prompts that start at the same moment on an idle session exactly one runs.
+async fn prompts_at_the_same_moment_start_one_run(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for round in 0..20 {
+        let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
+        let chat = agent.open(&device(&format!("laptop {round}"))).await.unwrap();
+        let tasks: Vec<_> = (0..4)
             .map(|n| {
-                let (other, id) = (other.clone(), chat.id());
+                let chat = chat.clone();
                 tokio::spawn(async move {
-                    let mut run = other.session(id).await.unwrap().prompt(format!("p{n}")).await.unwrap();
-                    let Some(Ok(Update::Stored(stored))) = run.next().await else { panic!("not stored") };
-                    assert!(run.next().await.is_none());
-                    stored
+                    let run = chat.prompt(format!("p{n} and more")).await.unwrap();
+                    (run.id().is_some(), run.finish().await.unwrap())
                 })
             })
             .collect();
+        let mut runs = 0;
         for task in tasks {
-            let stored = task.await.unwrap();
-            assert_eq!(stored.holder.as_deref(), Some("laptop"), "{name}");
-            assert_eq!(stored.state, SessionState::Running, "{name}");
+            runs += usize::from(task.await.unwrap().0);
         }
-        assert!(model.requests().is_empty(), "{name}: no second run");
-        gate.open();
-        assert_eq!(read(run).await.1.status.state, SessionState::Queued, "{name}: they wait");
-        assert_eq!(chat.snapshot().status.reason, Reason::FollowUp, "{name}");
-
-        let waiting = other.session(chat.id()).await.unwrap();
-        let (text, report) = read(waiting.wake().await.unwrap().unwrap()).await;
-        assert_eq!((text.as_str(), report.status.state), ("all answered", SessionState::Idle), "{name}");
-        // The eight stand behind the answer to the first, though they came before it.
-        let asked = &model.requests()[0].messages;
-        assert_eq!(asked.len(), 10, "{name}");
-        assert_eq!(asked[1], agent_runtime::context::ModelMessage::agent("so late"), "{name}");
-        assert!(waiting.wake().await.unwrap().is_none(), "{name}: nothing is left");
-        let runs = chat.refresh().await.unwrap().counts.runs;
-        assert_eq!(runs, 2, "{name}");
+        assert!(runs >= 1, "{name}");
+        while let Some(run) = chat.wait_turn().await.unwrap() {
+            read(run).await;
+        }
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.counts.user, now.pending), (4, 0), "{name}");
+        check_alternation(&chat).await;
         check_log(&chat).await;
     }
 }
 
-/// Of prompts that start at the same moment on an idle session exactly one runs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn prompts_at_the_same_moment_start_one_run() {
-    for (name, storage) in storages() {
-        for round in 0..20 {
-            let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
-            let chat = agent.open(&device(&format!("laptop {round}"))).await.unwrap();
-            let tasks: Vec<_> = (0..4)
-                .map(|n| {
-                    let chat = chat.clone();
-                    tokio::spawn(async move {
-                        let run = chat.prompt(format!("p{n} and more")).await.unwrap();
-                        (run.id().is_some(), run.finish().await.unwrap())
-                    })
-                })
-                .collect();
-            let mut runs = 0;
-            for task in tasks {
-                runs += usize::from(task.await.unwrap().0);
-            }
-            assert!(runs >= 1, "{name}");
-            while let Some(run) = chat.wait_turn().await.unwrap() {
-                read(run).await;
-            }
-            let now = chat.refresh().await.unwrap();
-            assert_eq!((now.counts.user, now.pending), (4, 0), "{name}");
-            check_alternation(&chat).await;
-            check_log(&chat).await;
-        }
-    }
-}
+each_store!(prompts_at_the_same_moment_start_one_run, flavor = "multi_thread", worker_threads = 4);
 
 /// No event of one run lies between two events of another.
 async fn check_alternation(chat: &SessionHandle) {
@@ -131,159 +132,159 @@ async fn check_alternation(chat: &SessionHandle) {
 }
 
 /// A holder without a sign of life for a whole ttl is replaced; not before, and the late writes are fenced.
-#[tokio::test(start_paused = true)]
-async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced() {
-    for (name, under) in storages() {
-        let faulty = Faulty::new(under.clone());
-        let gate = Gate::new();
-        let (chat, run) = held(&faulty.storage(), "sleeper", &gate).await;
-        faulty.lose_beats();
-        let model = ScriptedProvider::new([Turn::new().text("taken over")]);
-        let other = named(&under, "waker", model).session(chat.id()).await.unwrap();
-        let stored = other.prompt("second").await.unwrap().finish().await.unwrap();
-        assert!(matches!(stored.outcome, RunOutcome::Waiting(_)), "{name}: a prompt does not wait");
-        let epoch = other.snapshot().epoch;
+async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under.clone());
+    let gate = Gate::new();
+    let (chat, run) = held(&faulty.storage(), "sleeper", &gate).await;
+    faulty.lose_beats();
+    let model = ScriptedProvider::new([Turn::new().text("taken over")]);
+    let other = named(&under, "waker", model).session(chat.id()).await.unwrap();
+    let stored = other.prompt("second").await.unwrap().finish().await.unwrap();
+    assert!(matches!(stored.outcome, RunOutcome::Waiting(_)), "{name}: a prompt does not wait");
+    let epoch = other.snapshot().epoch;
 
-        let since = Instant::now();
-        let run_of_other = other.wait_turn().await.unwrap().unwrap();
-        assert!(since.elapsed() >= TTL, "{name}: {:?}", since.elapsed());
-        assert!(since.elapsed() < TTL * 2, "{name}: {:?}", since.elapsed());
-        assert_eq!(read(run_of_other).await.0, "taken over", "{name}");
-        let head = other.refresh().await.unwrap().head;
+    let since = Instant::now();
+    let run_of_other = other.wait_turn().await.unwrap().unwrap();
+    assert!(since.elapsed() >= TTL, "{name}: {:?}", since.elapsed());
+    assert!(since.elapsed() < TTL * 2, "{name}: {:?}", since.elapsed());
+    assert_eq!(read(run_of_other).await.0, "taken over", "{name}");
+    let head = other.refresh().await.unwrap().head;
 
-        gate.open();
-        let (_, end) = crate::common::try_read(run).await;
-        assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
-        let late = Commit::seal(chat.runtime().effects(), chat.id(), head)
-            .fence(chat.runtime().effects().new_run_id(), epoch)
-            .event(NewEvent::agent_message("late"));
-        let late = under.sessions.commit(late).await.unwrap_err();
-        assert!(matches!(late.kind(), ErrorKind::Fenced { .. }), "{name}");
-        assert_eq!(other.refresh().await.unwrap().head, head, "{name}: nothing more was written");
-        assert!(!said(&other).await.iter().any(|(_, text)| text.contains("late")), "{name}");
-        check_log(&other).await;
-    }
+    gate.open();
+    let (_, end) = crate::common::try_read(run).await;
+    assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
+    let late = Commit::seal(chat.runtime().effects(), chat.id(), head)
+        .fence(chat.runtime().effects().new_run_id(), epoch)
+        .event(NewEvent::agent_message("late"));
+    let late = under.sessions.commit(late).await.unwrap_err();
+    assert!(matches!(late.kind(), ErrorKind::Fenced { .. }), "{name}");
+    assert_eq!(other.refresh().await.unwrap().head, head, "{name}: nothing more was written");
+    assert!(!said(&other).await.iter().any(|(_, text)| text.contains("late")), "{name}");
+    check_log(&other).await;
 }
+
+each_store!(a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced, start_paused = true);
 
 /// A holder that lives is not replaced, however long its model takes, and `wake` gives up at its first sign of life.
-#[tokio::test(start_paused = true)]
-async fn a_live_holder_is_never_replaced() {
-    for (name, storage) in storages() {
-        let gate = Gate::new();
-        let (chat, run) = held(&storage, "worker", &gate).await;
-        let other = named(&storage, "other", ScriptedProvider::new([])).session(chat.id()).await.unwrap();
-        for _ in 0..8 {
-            tokio::time::sleep(TTL).await;
-            assert!(other.wake().await.unwrap().is_none(), "{name}");
-        }
-        assert_eq!(other.refresh().await.unwrap().epoch, chat.snapshot().epoch, "{name}");
-        gate.open();
-        assert_eq!(read(run).await.0, " late", "{name}");
-        assert_eq!(said(&chat).await.last().unwrap().1, "so late", "{name}");
+async fn a_live_holder_is_never_replaced(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let gate = Gate::new();
+    let (chat, run) = held(&storage, "worker", &gate).await;
+    let other = named(&storage, "other", ScriptedProvider::new([])).session(chat.id()).await.unwrap();
+    for _ in 0..8 {
+        tokio::time::sleep(TTL).await;
+        assert!(other.wake().await.unwrap().is_none(), "{name}");
     }
+    assert_eq!(other.refresh().await.unwrap().epoch, chat.snapshot().epoch, "{name}");
+    gate.open();
+    assert_eq!(read(run).await.0, " late", "{name}");
+    assert_eq!(said(&chat).await.last().unwrap().1, "so late", "{name}");
 }
 
+each_store!(a_live_holder_is_never_replaced, start_paused = true);
+
 /// A holder that is proven dead is replaced by the next prompt, in the prompt's own commit.
-#[tokio::test(start_paused = true)]
-async fn a_dead_holder_is_replaced_at_once() {
-    for (name, under) in storages() {
-        let dead = abandoned(&under, "first").await.snapshot();
-        let faulty = Faulty::new(under.clone());
-        faulty.bury(dead.epoch);
-        let model = ScriptedProvider::new([Turn::new().text("here")]);
-        let other = named(&faulty.storage(), "heir", model.clone()).session(dead.id).await.unwrap();
-        let since = Instant::now();
-        let run = other.prompt("second").await.unwrap();
-        assert_eq!(since.elapsed(), Duration::ZERO, "{name}");
-        assert_eq!(read(run).await.0, "here", "{name}");
-        assert_eq!(model.requests()[0].messages.len(), 2, "{name}: the first input is answered too");
-        let events = log(&other).await;
-        let mut after = events.iter().filter(|event| event.seq > dead.head);
-        let kinds: Vec<_> = after.clone().map(|event| event.kind.as_str()).collect();
-        assert_eq!(kinds[..3], ["session.status_changed", "session.updated", "user.message"], "{name}");
-        assert_eq!(kinds[3..], ["agent.message"], "{name}");
-        let commits: Vec<_> = after.by_ref().take(3).map(|event| event.commit).collect();
-        assert!(commits.iter().all(|commit| *commit == commits[0]), "{name}: one commit");
-        check_log(&other).await;
-    }
+async fn a_dead_holder_is_replaced_at_once(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let dead = abandoned(&under, "first").await.snapshot();
+    let faulty = Faulty::new(under.clone());
+    faulty.bury(dead.epoch);
+    let model = ScriptedProvider::new([Turn::new().text("here")]);
+    let other = named(&faulty.storage(), "heir", model.clone()).session(dead.id).await.unwrap();
+    let since = Instant::now();
+    let run = other.prompt("second").await.unwrap();
+    assert_eq!(since.elapsed(), Duration::ZERO, "{name}");
+    assert_eq!(read(run).await.0, "here", "{name}");
+    assert_eq!(model.requests()[0].messages.len(), 2, "{name}: the first input is answered too");
+    let events = log(&other).await;
+    let mut after = events.iter().filter(|event| event.seq > dead.head);
+    let kinds: Vec<_> = after.clone().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds[..3], ["session.status_changed", "session.updated", "user.message"], "{name}");
+    assert_eq!(kinds[3..], ["agent.message"], "{name}");
+    let commits: Vec<_> = after.by_ref().take(3).map(|event| event.commit).collect();
+    assert!(commits.iter().all(|commit| *commit == commits[0]), "{name}: one commit");
+    check_log(&other).await;
 }
+
+each_store!(a_dead_holder_is_replaced_at_once, start_paused = true);
 
 /// The same where the handle had not seen yet that somebody runs the session: its text is stored, and the dead
 /// one replaced right after.
-#[tokio::test(start_paused = true)]
-async fn a_dead_holder_is_replaced_by_a_stale_handle_too() {
-    for (name, under) in storages() {
-        let faulty = Faulty::new(under.clone());
-        let model = ScriptedProvider::new([Turn::new().text("here")]);
-        let stale = named(&faulty.storage(), "heir", model.clone()).open(&device("laptop")).await.unwrap();
-        let dead = abandoned(&under, "first").await.snapshot();
-        faulty.bury(dead.epoch);
-        assert_eq!(stale.snapshot().status.state, SessionState::Idle, "{name}");
-        assert_eq!(read(stale.prompt("second").await.unwrap()).await.0, "here", "{name}");
-        assert_eq!(model.requests()[0].messages.len(), 2, "{name}");
-        let stored: Vec<_> = said(&stale).await.into_iter().map(|(_, text)| text).collect();
-        assert_eq!(stored, ["first", "second", "here"], "{name}: nothing is doubled");
-    }
+async fn a_dead_holder_is_replaced_by_a_stale_handle_too(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under.clone());
+    let model = ScriptedProvider::new([Turn::new().text("here")]);
+    let stale = named(&faulty.storage(), "heir", model.clone()).open(&device("laptop")).await.unwrap();
+    let dead = abandoned(&under, "first").await.snapshot();
+    faulty.bury(dead.epoch);
+    assert_eq!(stale.snapshot().status.state, SessionState::Idle, "{name}");
+    assert_eq!(read(stale.prompt("second").await.unwrap()).await.0, "here", "{name}");
+    assert_eq!(model.requests()[0].messages.len(), 2, "{name}");
+    let stored: Vec<_> = said(&stale).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(stored, ["first", "second", "here"], "{name}: nothing is doubled");
 }
+
+each_store!(a_dead_holder_is_replaced_by_a_stale_handle_too, start_paused = true);
 
 /// Who waits for its turn goes on as soon as the holder is done, and not at all where it was done for it.
-#[tokio::test(start_paused = true)]
-async fn wait_turn_follows_the_holder() {
-    for (name, storage) in storages() {
-        let gate = Gate::new();
-        let (chat, run) = held(&storage, "first", &gate).await;
-        let model = ScriptedProvider::new([Turn::new().text("second's answer")]);
-        let other = named(&storage, "second", model).session(chat.id()).await.unwrap();
-        other.prompt("second").await.unwrap().finish().await.unwrap();
-        let waiting = tokio::spawn({
-            let other = other.clone();
-            async move { read(other.wait_turn().await.unwrap().unwrap()).await.0 }
-        });
-        tokio::time::sleep(TTL * 3).await;
-        assert!(!waiting.is_finished(), "{name}: the holder lives");
-        let since = Instant::now();
-        gate.open();
-        read(run).await;
-        assert_eq!(waiting.await.unwrap(), "second's answer", "{name}");
-        assert!(since.elapsed() <= Duration::from_secs(2), "{name}: {:?}", since.elapsed());
-        assert!(other.wait_turn().await.unwrap().is_none(), "{name}");
-    }
+async fn wait_turn_follows_the_holder(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let gate = Gate::new();
+    let (chat, run) = held(&storage, "first", &gate).await;
+    let model = ScriptedProvider::new([Turn::new().text("second's answer")]);
+    let other = named(&storage, "second", model).session(chat.id()).await.unwrap();
+    other.prompt("second").await.unwrap().finish().await.unwrap();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { read(other.wait_turn().await.unwrap().unwrap()).await.0 }
+    });
+    tokio::time::sleep(TTL * 3).await;
+    assert!(!waiting.is_finished(), "{name}: the holder lives");
+    let since = Instant::now();
+    gate.open();
+    read(run).await;
+    assert_eq!(waiting.await.unwrap(), "second's answer", "{name}");
+    assert!(since.elapsed() <= Duration::from_secs(2), "{name}: {:?}", since.elapsed());
+    assert!(other.wait_turn().await.unwrap().is_none(), "{name}");
 }
+
+each_store!(wait_turn_follows_the_holder, start_paused = true);
 
 /// After a take-over each open tool call has exactly one result, which says that its outcome is unknown.
-#[tokio::test(start_paused = true)]
-async fn open_calls_get_exactly_one_result_at_a_take_over() {
-    for (name, under) in storages() {
-        let model = ScriptedProvider::new([Turn::new()
-            .text("I look twice.")
-            .call("a", "look", RawJson::empty_object())
-            .call("b", "look", RawJson::empty_object())]);
-        let config = Config::default().holder("sleeper").lease_ttl(TTL);
-        let faulty = Faulty::new(under.clone());
-        let agent = agent_with(&faulty.storage(), model, config, [std::sync::Arc::new(tools::Slow) as _]);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let run = chat.prompt("look").await.unwrap();
-        let open = async || chat.refresh().await.unwrap().open_calls.len() == 2;
-        eventually(open).await;
-        faulty.lose_beats();
+async fn open_calls_get_exactly_one_result_at_a_take_over(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new()
+        .text("I look twice.")
+        .call("a", "look", RawJson::empty_object())
+        .call("b", "look", RawJson::empty_object())]);
+    let config = Config::default().holder("sleeper").lease_ttl(TTL);
+    let faulty = Faulty::new(under.clone());
+    let agent = agent_with(&faulty.storage(), model, config, [std::sync::Arc::new(tools::Slow) as _]);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let run = chat.prompt("look").await.unwrap();
+    let open = async || chat.refresh().await.unwrap().open_calls.len() == 2;
+    eventually(open).await;
+    faulty.lose_beats();
 
-        let model = ScriptedProvider::new([Turn::new().text("I see.")]);
-        let other = named(&under, "heir", model.clone()).session(chat.id()).await.unwrap();
-        let heir = other.wait_turn().await.unwrap().unwrap();
-        read(heir).await;
-        let calls = calls(&other).await;
-        assert_eq!(calls.len(), 2, "{name}");
-        for (call, results) in calls {
-            let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
-            assert_eq!(outcomes, [ToolOutcome::Interrupted], "{name}: {}", call.call);
-        }
-        assert_eq!(model.requests()[0].messages.len(), 3, "{name}: input, calls, results");
-        // The sleeper wakes up, and stops without a word.
-        let (_, end) = crate::common::try_read(run).await;
-        assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
-        check_log(&other).await;
+    let model = ScriptedProvider::new([Turn::new().text("I see.")]);
+    let other = named(&under, "heir", model.clone()).session(chat.id()).await.unwrap();
+    let heir = other.wait_turn().await.unwrap().unwrap();
+    read(heir).await;
+    let calls = calls(&other).await;
+    assert_eq!(calls.len(), 2, "{name}");
+    for (call, results) in calls {
+        let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
+        assert_eq!(outcomes, [ToolOutcome::Interrupted], "{name}: {}", call.call);
     }
+    assert_eq!(model.requests()[0].messages.len(), 3, "{name}: input, calls, results");
+    // The sleeper wakes up, and stops without a word.
+    let (_, end) = crate::common::try_read(run).await;
+    assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
+    check_log(&other).await;
 }
+
+each_store!(open_calls_get_exactly_one_result_at_a_take_over, start_paused = true);
 
 mod tools {
     use agent_core::json::RawJson;
@@ -311,104 +312,100 @@ mod tools {
 }
 
 /// A run that panics, and whose end panics, too, leaves a session that goes on when its lease has expired.
-#[tokio::test(start_paused = true)]
-async fn a_panicking_run_ends_its_stream_and_loses_its_lease() {
-    for (name, under) in storages() {
-        let faulty = Faulty::new(under.clone());
-        let gate = Gate::new();
-        let (chat, run) = held(&faulty.storage(), "panics", &gate).await;
-        faulty.panic_commits(1000);
-        gate.open();
-        let (_, end) = crate::common::try_read(run).await;
-        assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");
-        assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
+async fn a_panicking_run_ends_its_stream_and_loses_its_lease(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under.clone());
+    let gate = Gate::new();
+    let (chat, run) = held(&faulty.storage(), "panics", &gate).await;
+    faulty.panic_commits(1000);
+    gate.open();
+    let (_, end) = crate::common::try_read(run).await;
+    assert!(end.unwrap_err().to_string().contains("panicked"), "{name}");
+    assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
 
-        let model = ScriptedProvider::new([Turn::new().text("goes on")]);
-        let other = named(&under, "heir", model).session(chat.id()).await.unwrap();
-        let since = Instant::now();
-        let run = other.wake().await.unwrap().unwrap();
-        assert!(since.elapsed() >= TTL, "{name}");
-        assert_eq!(read(run).await.0, "goes on", "{name}");
-        chat.runtime().shutdown(Duration::ZERO).await.unwrap();
-    }
+    let model = ScriptedProvider::new([Turn::new().text("goes on")]);
+    let other = named(&under, "heir", model).session(chat.id()).await.unwrap();
+    let since = Instant::now();
+    let run = other.wake().await.unwrap().unwrap();
+    assert!(since.elapsed() >= TTL, "{name}");
+    assert_eq!(read(run).await.0, "goes on", "{name}");
+    chat.runtime().shutdown(Duration::ZERO).await.unwrap();
 }
+
+each_store!(a_panicking_run_ends_its_stream_and_loses_its_lease, start_paused = true);
 
 /// A dead holder whose run was interrupted left nothing to do: a wake frees the session, and runs nothing.
-#[tokio::test(start_paused = true)]
-async fn an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake() {
-    for (name, under) in storages() {
-        let dead = abandoned(&under, "first").await;
-        dead.interrupt().await.unwrap();
-        assert_eq!(dead.snapshot().status.state, SessionState::Running, "{name}");
-        let faulty = Faulty::new(under.clone());
-        faulty.bury(dead.snapshot().epoch);
-        let other = named(&faulty.storage(), "heir", ScriptedProvider::new([]));
-        let other = other.session(dead.id()).await.unwrap();
-        assert!(other.wake().await.unwrap().is_none(), "{name}");
-        let now = other.refresh().await.unwrap();
-        assert_eq!(
-            (now.status.state, now.status.reason),
-            (SessionState::Idle, Reason::Interrupted),
-            "{name}"
-        );
-        assert_eq!(now.counts.runs, 1, "{name}");
-    }
+async fn an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let dead = abandoned(&under, "first").await;
+    dead.interrupt().await.unwrap();
+    assert_eq!(dead.snapshot().status.state, SessionState::Running, "{name}");
+    let faulty = Faulty::new(under.clone());
+    faulty.bury(dead.snapshot().epoch);
+    let other = named(&faulty.storage(), "heir", ScriptedProvider::new([]));
+    let other = other.session(dead.id()).await.unwrap();
+    assert!(other.wake().await.unwrap().is_none(), "{name}");
+    let now = other.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::Interrupted), "{name}");
+    assert_eq!(now.counts.runs, 1, "{name}");
 }
+
+each_store!(an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake, start_paused = true);
 
 /// Of several that wait for a holder to fall silent one takes over, and the others go on waiting or have nothing
 /// left to do.
-#[tokio::test(start_paused = true)]
-async fn of_several_contenders_one_takes_over() {
-    for (name, storage) in storages() {
-        let dead = abandoned(&storage, "first").await;
-        let tasks: Vec<_> = (0..6)
-            .map(|n| {
-                let model = ScriptedProvider::new([Turn::new().text("mine").wait(Duration::from_secs(5))]);
-                let agent = named(&storage, &format!("heir {n}"), model);
-                let id = dead.id();
-                tokio::spawn(async move {
-                    match agent.session(id).await.unwrap().wait_turn().await.unwrap() {
-                        Some(run) => Some(read(run).await.0),
-                        None => None,
-                    }
-                })
+async fn of_several_contenders_one_takes_over(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let dead = abandoned(&storage, "first").await;
+    let tasks: Vec<_> = (0..6)
+        .map(|n| {
+            let model = ScriptedProvider::new([Turn::new().text("mine").wait(Duration::from_secs(5))]);
+            let agent = named(&storage, &format!("heir {n}"), model);
+            let id = dead.id();
+            tokio::spawn(async move {
+                match agent.session(id).await.unwrap().wait_turn().await.unwrap() {
+                    Some(run) => Some(read(run).await.0),
+                    None => None,
+                }
             })
-            .collect();
-        let mut answers = 0;
-        for task in tasks {
-            answers += usize::from(task.await.unwrap().is_some());
-        }
-        assert_eq!(answers, 1, "{name}");
-        let stored: Vec<_> = said(&dead).await.into_iter().map(|(_, text)| text).collect();
-        assert_eq!(stored, ["first", "mine"], "{name}");
-        check_log(&dead).await;
+        })
+        .collect();
+    let mut answers = 0;
+    for task in tasks {
+        answers += usize::from(task.await.unwrap().is_some());
     }
+    assert_eq!(answers, 1, "{name}");
+    let stored: Vec<_> = said(&dead).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(stored, ["first", "mine"], "{name}");
+    check_log(&dead).await;
 }
+
+each_store!(of_several_contenders_one_takes_over, start_paused = true);
 
 /// A text that is stored is never called refused because its holder could not be looked at, nor because it could
 /// not be replaced: it would be said again, and be there twice.
-#[tokio::test]
-async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over() {
-    for (name, under) in storages() {
-        for stale in [false, true] {
-            let faulty = Faulty::new(under.clone());
-            let device = device(&format!("stale {stale}"));
-            let open = async |model| named(&faulty.storage(), "me", model).open(&device).await.unwrap();
-            let waiting = open(ScriptedProvider::new([])).await;
-            let gate = Gate::new();
-            let holder = open(ScriptedProvider::new([Turn::new().text("so").gate(&gate)])).await;
-            let mut run = holder.prompt("first").await.unwrap();
-            until_text(&mut run).await;
-            if !stale {
-                waiting.refresh().await.unwrap();
-            }
-            faulty.fail_pulses(1);
-            let report = waiting.prompt("second").await.unwrap().finish().await.unwrap();
-            assert!(matches!(report.outcome, RunOutcome::Waiting(_)), "{name}, {stale}: {report:?}");
-            let second = ("user", "second".to_owned());
-            assert_eq!(said(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
-            gate.open();
-            read(run).await;
+async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    for stale in [false, true] {
+        let faulty = Faulty::new(under.clone());
+        let device = device(&format!("stale {stale}"));
+        let open = async |model| named(&faulty.storage(), "me", model).open(&device).await.unwrap();
+        let waiting = open(ScriptedProvider::new([])).await;
+        let gate = Gate::new();
+        let holder = open(ScriptedProvider::new([Turn::new().text("so").gate(&gate)])).await;
+        let mut run = holder.prompt("first").await.unwrap();
+        until_text(&mut run).await;
+        if !stale {
+            waiting.refresh().await.unwrap();
         }
+        faulty.fail_pulses(1);
+        let report = waiting.prompt("second").await.unwrap().finish().await.unwrap();
+        assert!(matches!(report.outcome, RunOutcome::Waiting(_)), "{name}, {stale}: {report:?}");
+        let second = ("user", "second".to_owned());
+        assert_eq!(said(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
+        gate.open();
+        read(run).await;
     }
 }
+
+each_store!(a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{agent_with, all_storages, calls, check_log, device, read, said, storages};
+use crate::common::{agent_with, calls, check_log, device, read, said};
 use agent_core::event::ToolOutcome;
 use agent_core::json::RawJson;
 use agent_core::session::Session;
@@ -12,6 +12,7 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
 use agent_runtime::{Config, Plugin, RunOutcome, RunReport, ScriptedProvider, ToolContext, ToolSpec, Turn};
+use agent_tests::{Site, each_store};
 
 fn json(text: &str) -> RawJson {
     RawJson::parse(text).unwrap()
@@ -83,64 +84,63 @@ async fn outcomes(
 }
 
 /// A call is stored before its tool runs, its result after; the model gets both as a pair.
-#[tokio::test]
-async fn a_call_is_stored_before_the_tool_runs() {
-    for (name, storage) in storages() {
-        let turns = vec![
-            Turn::new().text("I check.").call("a", "check", json("{}")).call("b", "add", json("[1,2,39]")),
-            Turn::new().text("42"),
-        ];
-        let (chat, report, model) = outcomes(&storage, Config::default(), turns).await;
-        assert_eq!((report.text.as_str(), report.usage.output_tokens), ("42", 2), "{name}");
-        let calls = calls(&chat).await;
-        let results: Vec<_> = calls.iter().map(|(_, results)| results[0].output.get()).collect();
-        assert_eq!(results, ["true", "42"], "{name}");
-        let messages = &model.requests()[1].messages;
-        let ModelMessage::Agent { text, calls, .. } = &messages[1] else { panic!("{name}") };
-        assert_eq!((text.as_str(), calls.len()), ("I check.", 2), "{name}");
-        let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{name}") };
-        assert_eq!(results.iter().map(|r| r.output.as_str()).collect::<Vec<_>>(), ["true", "42"], "{name}");
-        let said: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
-        assert_eq!(said, ["go", "I check.", "42"], "{name}");
-    }
+async fn a_call_is_stored_before_the_tool_runs(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turns = vec![
+        Turn::new().text("I check.").call("a", "check", json("{}")).call("b", "add", json("[1,2,39]")),
+        Turn::new().text("42"),
+    ];
+    let (chat, report, model) = outcomes(&storage, Config::default(), turns).await;
+    assert_eq!((report.text.as_str(), report.usage.output_tokens), ("42", 2), "{name}");
+    let calls = calls(&chat).await;
+    let results: Vec<_> = calls.iter().map(|(_, results)| results[0].output.get()).collect();
+    assert_eq!(results, ["true", "42"], "{name}");
+    let messages = &model.requests()[1].messages;
+    let ModelMessage::Agent { text, calls, .. } = &messages[1] else { panic!("{name}") };
+    assert_eq!((text.as_str(), calls.len()), ("I check.", 2), "{name}");
+    let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{name}") };
+    assert_eq!(results.iter().map(|r| r.output.as_str()).collect::<Vec<_>>(), ["true", "42"], "{name}");
+    let said: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said, ["go", "I check.", "42"], "{name}");
 }
+
+each_store!(a_call_is_stored_before_the_tool_runs);
 
 /// What fails, panics, takes too long, is too large or is not there becomes a result, and the run goes on.
-#[tokio::test(start_paused = true)]
-async fn failing_tools_are_isolated() {
-    for (name, storage) in storages() {
-        let turn = ["fail", "panic", "sleep", "nothing", "huge", "", "add", "\n"]
-            .iter()
-            .enumerate()
-            .fold(Turn::new(), |turn, (n, tool)| turn.call(&format!("c{n}"), tool, json("[1]")));
-        let turns = vec![turn, Turn::new().text("done")];
-        let config = Config::default().tool_timeout(Duration::from_secs(60));
-        let (chat, report, model) = outcomes(&storage, config, turns).await;
-        assert_eq!(report.text, "done", "{name}");
-        let calls = calls(&chat).await;
-        let expected = [
-            (ToolOutcome::Error, "the door is locked"),
-            (ToolOutcome::Error, "panicked"),
-            (ToolOutcome::Error, "longer than 60s"),
-            (ToolOutcome::Error, "no such tool; there are: add, fail"),
-            (ToolOutcome::Error, "more than the"),
-            (ToolOutcome::Error, "no such tool"),
-            (ToolOutcome::Ok, "1"),
-            (ToolOutcome::Error, "no such tool"),
-        ];
-        assert_eq!(calls.len(), expected.len(), "{name}");
-        for ((call, results), (outcome, text)) in calls.iter().zip(expected) {
-            assert_eq!(results.len(), 1, "{name}: {}", call.name);
-            assert_eq!(results[0].outcome, outcome, "{name}: {}", call.name);
-            assert!(results[0].output.get().contains(text), "{name}: {}", results[0].output.get());
-        }
-        assert_eq!(model.requests()[1].messages.len(), 3, "{name}");
+async fn failing_tools_are_isolated(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turn = ["fail", "panic", "sleep", "nothing", "huge", "", "add", "\n"]
+        .iter()
+        .enumerate()
+        .fold(Turn::new(), |turn, (n, tool)| turn.call(&format!("c{n}"), tool, json("[1]")));
+    let turns = vec![turn, Turn::new().text("done")];
+    let config = Config::default().tool_timeout(Duration::from_secs(60));
+    let (chat, report, model) = outcomes(&storage, config, turns).await;
+    assert_eq!(report.text, "done", "{name}");
+    let calls = calls(&chat).await;
+    let expected = [
+        (ToolOutcome::Error, "the door is locked"),
+        (ToolOutcome::Error, "panicked"),
+        (ToolOutcome::Error, "longer than 60s"),
+        (ToolOutcome::Error, "no such tool; there are: add, fail"),
+        (ToolOutcome::Error, "more than the"),
+        (ToolOutcome::Error, "no such tool"),
+        (ToolOutcome::Ok, "1"),
+        (ToolOutcome::Error, "no such tool"),
+    ];
+    assert_eq!(calls.len(), expected.len(), "{name}");
+    for ((call, results), (outcome, text)) in calls.iter().zip(expected) {
+        assert_eq!(results.len(), 1, "{name}: {}", call.name);
+        assert_eq!(results[0].outcome, outcome, "{name}: {}", call.name);
+        assert!(results[0].output.get().contains(text), "{name}: {}", results[0].output.get());
     }
+    assert_eq!(model.requests()[1].messages.len(), 3, "{name}");
 }
 
+each_store!(failing_tools_are_isolated, start_paused = true);
+
 /// Hooks are called in order; one that fails or panics stops nothing.
-#[tokio::test]
-async fn hooks_are_called_and_isolated() {
+async fn hooks_are_called_and_isolated(site: Site) {
     #[derive(Debug)]
     struct Bad;
     #[async_trait]
@@ -172,111 +172,112 @@ async fn hooks_are_called_and_isolated() {
             Ok(())
         }
     }
-    for (name, storage) in all_storages().await {
-        let (tools, heard) = (Arc::new(Tools::default()), Arc::new(Mutex::default()));
-        let loud = |name| Arc::new(Loud(name, Arc::clone(&heard))) as _;
-        let model = ScriptedProvider::new([Turn::new().text("hi")]);
-        // Not in the order of their names, and with one that fails between them.
-        let plugins = [loud("z"), Arc::new(Bad) as _, loud("a"), tools.clone() as _, loud("m")];
-        let agent = agent_with(&storage, model, Config::default(), plugins);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("go").await.unwrap()).await;
-        assert_eq!(*tools.hooks.lock().unwrap(), ["before running", "after idle hi"], "{name}");
-        let order = ["z before", "a before", "m before", "z after", "a after", "m after"];
-        assert_eq!(*heard.lock().unwrap(), order, "{name}: in the order of registration");
-    }
+    let (name, storage) = (site.name, site.open().await);
+    let (tools, heard) = (Arc::new(Tools::default()), Arc::new(Mutex::default()));
+    let loud = |name| Arc::new(Loud(name, Arc::clone(&heard))) as _;
+    let model = ScriptedProvider::new([Turn::new().text("hi")]);
+    // Not in the order of their names, and with one that fails between them.
+    let plugins = [loud("z"), Arc::new(Bad) as _, loud("a"), tools.clone() as _, loud("m")];
+    let agent = agent_with(&storage, model, Config::default(), plugins);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!(*tools.hooks.lock().unwrap(), ["before running", "after idle hi"], "{name}");
+    let order = ["z before", "a before", "m before", "z after", "a after", "m after"];
+    assert_eq!(*heard.lock().unwrap(), order, "{name}: in the order of registration");
 }
+
+each_store!(hooks_are_called_and_isolated);
 
 /// Peers 14: ids that a model repeats, leaves out or overdoes are made unique; each call keeps exactly one result.
-#[tokio::test]
-async fn bad_call_ids_are_made_unique() {
-    for (name, storage) in storages() {
-        let long = "x".repeat(500);
-        let turns = vec![
-            Turn::new().call("same", "add", json("[1]")).call("same", "add", json("[2]")),
-            Turn::new().call("", "add", json("[3]")).call(&long, "add", json("[4]")),
-            Turn::new().call("same", "add", json("[5]")).call("a\nb", "add", json("[6]")),
-            Turn::new().text("done"),
-        ];
-        let (chat, _, model) = outcomes(&storage, Config::default(), turns).await;
-        let calls = calls(&chat).await;
-        let results: Vec<_> = calls.iter().map(|(_, results)| results[0].output.get()).collect();
-        assert_eq!(results, ["1", "2", "3", "4", "5", "6"], "{name}");
-        let mut ids: Vec<_> = calls.iter().map(|(call, _)| call.call.clone()).collect();
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), 6, "{name}");
-        // What every provider takes: at most 40 letters, digits, hyphens and low lines.
-        for id in ids.iter().map(agent_core::model::CallId::as_str) {
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-            assert!(id.len() <= 40 && id.chars().all(fits), "{name}: {id}");
-        }
-        assert_eq!(model.requests()[3].messages.len(), 7, "{name}");
+async fn bad_call_ids_are_made_unique(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let long = "x".repeat(500);
+    let turns = vec![
+        Turn::new().call("same", "add", json("[1]")).call("same", "add", json("[2]")),
+        Turn::new().call("", "add", json("[3]")).call(&long, "add", json("[4]")),
+        Turn::new().call("same", "add", json("[5]")).call("a\nb", "add", json("[6]")),
+        Turn::new().text("done"),
+    ];
+    let (chat, _, model) = outcomes(&storage, Config::default(), turns).await;
+    let calls = calls(&chat).await;
+    let results: Vec<_> = calls.iter().map(|(_, results)| results[0].output.get()).collect();
+    assert_eq!(results, ["1", "2", "3", "4", "5", "6"], "{name}");
+    let mut ids: Vec<_> = calls.iter().map(|(call, _)| call.call.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 6, "{name}");
+    // What every provider takes: at most 40 letters, digits, hyphens and low lines.
+    for id in ids.iter().map(agent_core::model::CallId::as_str) {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        assert!(id.len() <= 40 && id.chars().all(fits), "{name}: {id}");
     }
+    assert_eq!(model.requests()[3].messages.len(), 7, "{name}");
 }
+
+each_store!(bad_call_ids_are_made_unique);
 
 /// A run makes at most so many model calls and tool calls, and says so.
-#[tokio::test]
-async fn limits_end_a_run_with_max_turns() {
-    for (name, storage) in storages() {
-        let forever =
-            || (0..10).map(|n| Turn::new().text(format!("{n}")).call("c", "add", json("[1]"))).collect();
-        let (chat, report, model) = outcomes(&storage, Config::default().max_turns(3), forever()).await;
-        assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
-        assert_eq!(model.requests().len(), 3, "{name}");
-        let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::MaxTurns), "{name}");
-        chat.delete().await.unwrap();
-        storage.workspaces.delete(now.workspace).await.unwrap();
+async fn limits_end_a_run_with_max_turns(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let forever =
+        || (0..10).map(|n| Turn::new().text(format!("{n}")).call("c", "add", json("[1]"))).collect();
+    let (chat, report, model) = outcomes(&storage, Config::default().max_turns(3), forever()).await;
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
+    assert_eq!(model.requests().len(), 3, "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::MaxTurns), "{name}");
+    chat.delete().await.unwrap();
+    storage.workspaces.delete(now.workspace).await.unwrap();
 
-        let many = (0..100).fold(Turn::new(), |turn, n| turn.call(&format!("c{n}"), "add", json("[1]")));
-        let config = Config::default().max_tool_calls(70);
-        let (chat, report, model) = outcomes(&storage, config, vec![many, Turn::new()]).await;
-        assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
-        assert_eq!(model.requests().len(), 1, "{name}");
-        let calls = calls(&chat).await;
-        let done = calls.iter().filter(|(_, results)| results[0].outcome == ToolOutcome::Ok).count();
-        assert_eq!((calls.len(), done), (70, 70), "{name}: more than a record holds open at once");
-    }
+    let many = (0..100).fold(Turn::new(), |turn, n| turn.call(&format!("c{n}"), "add", json("[1]")));
+    let config = Config::default().max_tool_calls(70);
+    let (chat, report, model) = outcomes(&storage, config, vec![many, Turn::new()]).await;
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
+    assert_eq!(model.requests().len(), 1, "{name}");
+    let calls = calls(&chat).await;
+    let done = calls.iter().filter(|(_, results)| results[0].outcome == ToolOutcome::Ok).count();
+    assert_eq!((calls.len(), done), (70, 70), "{name}: more than a record holds open at once");
 }
+
+each_store!(limits_end_a_run_with_max_turns);
 
 /// Peers 5: a large output is stored whole, and the model is given its two ends, cut at characters.
-#[tokio::test]
-async fn large_outputs_are_stored_whole_and_shown_short() {
-    for (name, storage) in storages() {
-        let turns = vec![Turn::new().call("c", "large", json("{}")), Turn::new().text("done")];
-        let context = ContextLimits::new(100, 1 << 20).tool_output_bytes(1001);
-        let (chat, _, model) = outcomes(&storage, Config::default().context(context), turns).await;
-        let stored: String = calls(&chat).await[0].1[0].output.to().unwrap();
-        assert!(stored == "한글🙂".repeat(50_000), "{name}");
-        let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
-        let shown = &results[0].output;
-        assert!(shown.len() < 1100 && shown.contains("bytes left out"), "{name}: {}", shown.len());
-        assert!(shown.starts_with("한글🙂") && shown.ends_with('🙂'), "{name}");
-    }
+async fn large_outputs_are_stored_whole_and_shown_short(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let turns = vec![Turn::new().call("c", "large", json("{}")), Turn::new().text("done")];
+    let context = ContextLimits::new(100, 1 << 20).tool_output_bytes(1001);
+    let (chat, _, model) = outcomes(&storage, Config::default().context(context), turns).await;
+    let stored: String = calls(&chat).await[0].1[0].output.to().unwrap();
+    assert!(stored == "한글🙂".repeat(50_000), "{name}");
+    let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
+    let shown = &results[0].output;
+    assert!(shown.len() < 1100 && shown.contains("bytes left out"), "{name}: {}", shown.len());
+    assert!(shown.starts_with("한글🙂") && shown.ends_with('🙂'), "{name}");
 }
 
+each_store!(large_outputs_are_stored_whole_and_shown_short);
+
 /// A run that is cancelled while a tool works gives the open call its one result, and starts no other tool.
-#[tokio::test(start_paused = true)]
-async fn cancel_during_a_tool_closes_the_call() {
-    for (name, storage) in storages() {
-        let model = ScriptedProvider::new([Turn::new()
-            .call("a", "add", json("[1]"))
-            .call("b", "sleep", json("{}"))
-            .call("c", "add", json("[1]"))]);
-        let tools = Arc::new(Tools::default());
-        let config = Config::default().tool_timeout(Duration::from_secs(3600 * 2));
-        let agent = agent_with(&storage, model, config, [tools.clone() as _]);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let run = chat.prompt("go").await.unwrap();
-        crate::common::eventually(async || tools.called.load(Ordering::SeqCst) == 2).await;
-        run.cancel();
-        assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
-        let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
-        let expected = [ToolOutcome::Ok, ToolOutcome::Interrupted, ToolOutcome::Interrupted];
-        assert_eq!(outcomes, expected, "{name}");
-        assert_eq!(tools.called.load(Ordering::SeqCst), 2, "{name}");
-        assert!(chat.refresh().await.unwrap().open_calls.is_empty(), "{name}");
-        check_log(&chat).await;
-    }
+async fn cancel_during_a_tool_closes_the_call(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new()
+        .call("a", "add", json("[1]"))
+        .call("b", "sleep", json("{}"))
+        .call("c", "add", json("[1]"))]);
+    let tools = Arc::new(Tools::default());
+    let config = Config::default().tool_timeout(Duration::from_secs(3600 * 2));
+    let agent = agent_with(&storage, model, config, [tools.clone() as _]);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let run = chat.prompt("go").await.unwrap();
+    crate::common::eventually(async || tools.called.load(Ordering::SeqCst) == 2).await;
+    run.cancel();
+    assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
+    let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
+    let expected = [ToolOutcome::Ok, ToolOutcome::Interrupted, ToolOutcome::Interrupted];
+    assert_eq!(outcomes, expected, "{name}");
+    assert_eq!(tools.called.load(Ordering::SeqCst), 2, "{name}");
+    assert!(chat.refresh().await.unwrap().open_calls.is_empty(), "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(cancel_during_a_tool_closes_the_call, start_paused = true);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faulty, agent, agent_with, check_log, device, log, read, said, storages};
+use crate::common::{Faulty, agent, agent_with, check_log, device, log, read, said};
 use agent_core::clock::Effects;
 use agent_core::event::{Body, EventType, Message, NewEvent};
 use agent_core::json::RawJson;
@@ -13,43 +13,43 @@ use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, RunOutcome, ScriptedProvider, StopReason, Turn};
+use agent_tests::{Site, each_store};
 use futures::StreamExt;
 
 /// A turn is two commits, each whole: the input with the begin, the answer with the end.
-#[tokio::test]
-async fn a_turn_is_two_commits() {
-    for (name, under) in storages() {
-        let faulty = Faulty::new(under);
-        let agent = agent(&faulty.storage(), EchoProvider::new().delay(Duration::from_millis(1)));
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("first").await.unwrap()).await;
-        let (before, head) = (faulty.commits(), chat.refresh().await.unwrap().head);
+async fn a_turn_is_two_commits(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under);
+    let agent = agent(&faulty.storage(), EchoProvider::new().delay(Duration::from_millis(1)));
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("first").await.unwrap()).await;
+    let (before, head) = (faulty.commits(), chat.refresh().await.unwrap().head);
 
-        let run = chat.prompt("Grüße aus 서울 🙂").await.unwrap();
-        let running = agent.session(chat.id()).await.unwrap().snapshot();
-        assert_eq!(running.status.state, SessionState::Running, "{name}");
-        assert_eq!(running.head, Seq::new(head.get() + 1), "{name}: stored before the model is called");
-        let (text, report) = read(run).await;
-        assert_eq!(text, "Grüße aus 서울 🙂", "{name}");
-        assert_eq!((report.text, report.stored), (text.clone(), true), "{name}");
-        assert_eq!(report.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
-        assert_eq!(faulty.commits() - before, 2, "{name}");
+    let run = chat.prompt("Grüße aus 서울 🙂").await.unwrap();
+    let running = agent.session(chat.id()).await.unwrap().snapshot();
+    assert_eq!(running.status.state, SessionState::Running, "{name}");
+    assert_eq!(running.head, Seq::new(head.get() + 1), "{name}: stored before the model is called");
+    let (text, report) = read(run).await;
+    assert_eq!(text, "Grüße aus 서울 🙂", "{name}");
+    assert_eq!((report.text, report.stored), (text.clone(), true), "{name}");
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
+    assert_eq!(faulty.commits() - before, 2, "{name}");
 
-        let events = log(&chat).await;
-        let turn = &events[usize::try_from(head.get()).unwrap()..];
-        let kinds: Vec<_> = turn.iter().map(|event| event.kind.clone()).collect();
-        assert_eq!(kinds, [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE], "{name}");
-        assert_eq!(turn[0].transition().unwrap().unwrap().to, SessionState::Running, "{name}");
-        assert_eq!(turn[1].transition().unwrap().unwrap().to, SessionState::Idle, "{name}");
-        assert_eq!(turn[1].run, report.run, "{name}: what a run wrote names it");
-        assert_eq!(said(&chat).await.last().unwrap(), &("agent", text), "{name}");
-        check_log(&chat).await;
-    }
+    let events = log(&chat).await;
+    let turn = &events[usize::try_from(head.get()).unwrap()..];
+    let kinds: Vec<_> = turn.iter().map(|event| event.kind.clone()).collect();
+    assert_eq!(kinds, [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE], "{name}");
+    assert_eq!(turn[0].transition().unwrap().unwrap().to, SessionState::Running, "{name}");
+    assert_eq!(turn[1].transition().unwrap().unwrap().to, SessionState::Idle, "{name}");
+    assert_eq!(turn[1].run, report.run, "{name}: what a run wrote names it");
+    assert_eq!(said(&chat).await.last().unwrap(), &("agent", text), "{name}");
+    check_log(&chat).await;
 }
 
+each_store!(a_turn_is_two_commits);
+
 /// Any text that is not blank comes back byte for byte, and reaches the model as it is.
-#[tokio::test]
-async fn any_text_goes_through_a_prompt_unchanged() {
+async fn any_text_goes_through_a_prompt_unchanged(site: Site) {
     let big = "대화 🙂 e\u{301}\r\n".repeat(10 << 20 >> 4);
     let texts = [
         ".",
@@ -63,178 +63,178 @@ async fn any_text_goes_through_a_prompt_unchanged() {
         "\\\"\u{2028}",
         &big,
     ];
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let mut expected = Vec::new();
-        for text in texts {
-            let (answer, _) = read(chat.prompt(text).await.unwrap()).await;
-            if text.len() < 1000 {
-                assert_eq!(answer, text, "{name}");
-            }
-            expected.push(("user", text.to_owned()));
-            if !answer.is_empty() {
-                expected.push(("agent", answer));
-            }
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let mut expected = Vec::new();
+    for text in texts {
+        let (answer, _) = read(chat.prompt(text).await.unwrap()).await;
+        if text.len() < 1000 {
+            assert_eq!(answer, text, "{name}");
         }
-        let stored = said(&chat).await;
-        assert!(stored == expected, "{name}: what is stored differs from what was said");
-        check_log(&chat).await;
+        expected.push(("user", text.to_owned()));
+        if !answer.is_empty() {
+            expected.push(("agent", answer));
+        }
     }
+    let stored = said(&chat).await;
+    assert!(stored == expected, "{name}: what is stored differs from what was said");
+    check_log(&chat).await;
 }
+
+each_store!(any_text_goes_through_a_prompt_unchanged);
 
 /// After a restart the same messages in the same order reach the model.
-#[tokio::test]
-async fn a_restart_restores_the_conversation() {
-    for (name, storage) in storages() {
-        let model = ScriptedProvider::new([Turn::new().text("It is 42."), Turn::new().text("42, I said.")]);
-        let before = agent(&storage, model.clone());
-        read(before.open(&device("laptop")).await.unwrap().prompt("What is it?").await.unwrap()).await;
-        drop(before);
+async fn a_restart_restores_the_conversation(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new().text("It is 42."), Turn::new().text("42, I said.")]);
+    let before = agent(&storage, model.clone());
+    read(before.open(&device("laptop")).await.unwrap().prompt("What is it?").await.unwrap()).await;
+    drop(before);
 
-        let after = agent(&storage, model.clone());
-        let chat = after.open(&device("laptop")).await.unwrap();
-        assert_eq!(chat.snapshot().status.state, SessionState::Idle, "{name}: opening starts no run");
-        read(chat.prompt("What did you say?").await.unwrap()).await;
-        let expected = [
-            ModelMessage::User("What is it?".to_owned()),
-            ModelMessage::agent("It is 42."),
-            ModelMessage::User("What did you say?".to_owned()),
-        ];
-        assert_eq!(model.requests()[1].messages, expected, "{name}");
-    }
+    let after = agent(&storage, model.clone());
+    let chat = after.open(&device("laptop")).await.unwrap();
+    assert_eq!(chat.snapshot().status.state, SessionState::Idle, "{name}: opening starts no run");
+    read(chat.prompt("What did you say?").await.unwrap()).await;
+    let expected = [
+        ModelMessage::User("What is it?".to_owned()),
+        ModelMessage::agent("It is 42."),
+        ModelMessage::User("What did you say?".to_owned()),
+    ];
+    assert_eq!(model.requests()[1].messages, expected, "{name}");
 }
+
+each_store!(a_restart_restores_the_conversation);
 
 /// The session's own system prompt is in force, survives clearing, and is told from injected text.
-#[tokio::test]
-async fn the_custom_system_prompt_is_restored() {
-    for (name, storage) in storages() {
-        let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
-        let config = Config::default().system_prompt("the host's");
-        let agent = agent_with(&storage, model.clone(), config, []);
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        read(chat.prompt("1").await.unwrap()).await;
-        chat.set_system_prompt("Antworte auf Deutsch. 🇩🇪").await.unwrap();
-        let injected = agent_core::event::SystemMessage::injected("It is raining.");
-        let injected = NewEvent::of(&Body::SystemMessage(injected));
-        let head = chat.snapshot().head;
-        storage.sessions.append(agent.effects(), chat.id(), head, vec![injected]).await.unwrap();
-        read(chat.prompt("2").await.unwrap()).await;
-        chat.clear().await.unwrap();
-        read(chat.prompt("3").await.unwrap()).await;
+async fn the_custom_system_prompt_is_restored(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
+    let config = Config::default().system_prompt("the host's");
+    let agent = agent_with(&storage, model.clone(), config, []);
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("1").await.unwrap()).await;
+    chat.set_system_prompt("Antworte auf Deutsch. 🇩🇪").await.unwrap();
+    let injected = agent_core::event::SystemMessage::injected("It is raining.");
+    let injected = NewEvent::of(&Body::SystemMessage(injected));
+    let head = chat.snapshot().head;
+    storage.sessions.append(agent.effects(), chat.id(), head, vec![injected]).await.unwrap();
+    read(chat.prompt("2").await.unwrap()).await;
+    chat.clear().await.unwrap();
+    read(chat.prompt("3").await.unwrap()).await;
 
-        let requests = model.requests();
-        assert_eq!(requests[0].system.as_deref(), Some("the host's"), "{name}");
-        assert_eq!(requests[1].system.as_deref(), Some("Antworte auf Deutsch. 🇩🇪"), "{name}");
-        assert_eq!(requests[1].messages[2], ModelMessage::System("It is raining.".to_owned()), "{name}");
-        assert_eq!(requests[1].messages.len(), 4, "{name}: the prompt itself is no message");
-        assert_eq!(requests[2].system, requests[1].system, "{name}: clearing keeps it");
-        assert_eq!(requests[2].messages, [ModelMessage::User("3".to_owned())], "{name}");
-    }
+    let requests = model.requests();
+    assert_eq!(requests[0].system.as_deref(), Some("the host's"), "{name}");
+    assert_eq!(requests[1].system.as_deref(), Some("Antworte auf Deutsch. 🇩🇪"), "{name}");
+    assert_eq!(requests[1].messages[2], ModelMessage::System("It is raining.".to_owned()), "{name}");
+    assert_eq!(requests[1].messages.len(), 4, "{name}: the prompt itself is no message");
+    assert_eq!(requests[2].system, requests[1].system, "{name}: clearing keeps it");
+    assert_eq!(requests[2].messages, [ModelMessage::User("3".to_owned())], "{name}");
 }
+
+each_store!(the_custom_system_prompt_is_restored);
 
 /// Provider and model are written with the first prompt, again when they change, and kept by clearing.
-#[tokio::test]
-async fn provider_and_model_are_recorded_on_first_use_and_on_change() {
-    for (name, storage) in storages() {
-        let first = agent(&storage, EchoProvider::new());
-        let chat = first.open(&device("laptop")).await.unwrap();
-        assert!(chat.snapshot().attributes.references.is_empty(), "{name}");
-        read(chat.prompt("1").await.unwrap()).await;
-        read(chat.prompt("2").await.unwrap()).await;
-        chat.clear().await.unwrap();
-        let updates = |events: Vec<agent_core::event::Event>| {
-            events.iter().filter(|event| event.kind == EventType::SESSION_UPDATED).count()
-        };
-        assert_eq!(updates(log(&chat).await), 1, "{name}: once, in the first prompt's commit");
-        let events = log(&chat).await;
-        let at = events.iter().position(|event| event.kind == EventType::SESSION_UPDATED).unwrap();
-        assert_eq!(events[at].commit, events[at + 1].commit, "{name}");
-        assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "echo", "{name}");
+async fn provider_and_model_are_recorded_on_first_use_and_on_change(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let first = agent(&storage, EchoProvider::new());
+    let chat = first.open(&device("laptop")).await.unwrap();
+    assert!(chat.snapshot().attributes.references.is_empty(), "{name}");
+    read(chat.prompt("1").await.unwrap()).await;
+    read(chat.prompt("2").await.unwrap()).await;
+    chat.clear().await.unwrap();
+    let updates = |events: Vec<agent_core::event::Event>| {
+        events.iter().filter(|event| event.kind == EventType::SESSION_UPDATED).count()
+    };
+    assert_eq!(updates(log(&chat).await), 1, "{name}: once, in the first prompt's commit");
+    let events = log(&chat).await;
+    let at = events.iter().position(|event| event.kind == EventType::SESSION_UPDATED).unwrap();
+    assert_eq!(events[at].commit, events[at + 1].commit, "{name}");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "echo", "{name}");
 
-        let other = agent(&storage, ScriptedProvider::new([Turn::new()]).named("claude"));
-        let chat = other.session(chat.id()).await.unwrap();
-        read(chat.prompt("3").await.unwrap()).await;
-        assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "claude", "{name}");
-        assert_eq!(updates(log(&chat).await), 2, "{name}");
-    }
+    let other = agent(&storage, ScriptedProvider::new([Turn::new()]).named("claude"));
+    let chat = other.session(chat.id()).await.unwrap();
+    read(chat.prompt("3").await.unwrap()).await;
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "claude", "{name}");
+    assert_eq!(updates(log(&chat).await), 2, "{name}");
 }
+
+each_store!(provider_and_model_are_recorded_on_first_use_and_on_change);
 
 /// A record that has no room for them does not keep a person from being heard.
-#[tokio::test]
-async fn a_full_record_still_takes_prompts() {
-    for (name, storage) in storages() {
-        let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
-        let full = (0..64).fold(Patch::new(), |patch, n| patch.reference(format!("thread.{n}"), "x"));
-        chat.update(full).await.unwrap();
-        assert_eq!(read(chat.prompt("hello").await.unwrap()).await.0, "hello", "{name}");
-        assert_eq!(chat.refresh().await.unwrap().attributes.references.len(), 64, "{name}");
-    }
+async fn a_full_record_still_takes_prompts(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
+    let full = (0..64).fold(Patch::new(), |patch, n| patch.reference(format!("thread.{n}"), "x"));
+    chat.update(full).await.unwrap();
+    assert_eq!(read(chat.prompt("hello").await.unwrap()).await.0, "hello", "{name}");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references.len(), 64, "{name}");
 }
+
+each_store!(a_full_record_still_takes_prompts);
 
 /// Counts and last activity come from the record, without reading a message.
-#[tokio::test]
-async fn counts_read_no_messages() {
-    for (name, under) in storages() {
-        let faulty = Faulty::new(under);
-        let agent = agent(&faulty.storage(), EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        for n in 0..5 {
-            read(chat.prompt(n.to_string()).await.unwrap()).await;
-        }
-        let reads = faulty.reads();
-        let context = chat.context().await.unwrap();
-        assert_eq!(faulty.reads(), reads, "{name}");
-        assert_eq!((context.counts.user, context.counts.agent, context.counts.runs), (5, 5, 5), "{name}");
-        assert_eq!((context.counts.messages(), context.pending), (10, 0), "{name}");
-        let last = log(&chat).await.pop().unwrap();
-        assert_eq!((context.head, context.last_active_at), (last.seq, last.at), "{name}");
+async fn counts_read_no_messages(site: Site) {
+    let (name, under) = (site.name, site.open().await);
+    let faulty = Faulty::new(under);
+    let agent = agent(&faulty.storage(), EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    for n in 0..5 {
+        read(chat.prompt(n.to_string()).await.unwrap()).await;
     }
+    let reads = faulty.reads();
+    let context = chat.context().await.unwrap();
+    assert_eq!(faulty.reads(), reads, "{name}");
+    assert_eq!((context.counts.user, context.counts.agent, context.counts.runs), (5, 5, 5), "{name}");
+    assert_eq!((context.counts.messages(), context.pending), (10, 0), "{name}");
+    let last = log(&chat).await.pop().unwrap();
+    assert_eq!((context.head, context.last_active_at), (last.seq, last.at), "{name}");
 }
+
+each_store!(counts_read_no_messages);
 
 /// Each reason for which a model stops is told apart, in the record too.
-#[tokio::test]
-async fn stop_reasons_are_in_the_record() {
-    for (name, storage) in storages() {
-        for (stop, reason) in [
-            (StopReason::EndTurn, Reason::EndTurn),
-            (StopReason::MaxTokens, Reason::MaxTokens),
-            (StopReason::StopSequence, Reason::StopSequence),
-            (StopReason::Refusal, Reason::Refusal),
-        ] {
-            let turn = Turn::new().text("so").call("c", "look", RawJson::empty_object()).done(stop);
-            let turn = if stop == StopReason::EndTurn { Turn::new().text("so") } else { turn };
-            let agent = agent(&storage, ScriptedProvider::new([turn]));
-            let chat = agent.open(&device("laptop")).await.unwrap();
-            let (_, report) = read(chat.prompt("go").await.unwrap()).await;
-            assert_eq!(report.outcome, RunOutcome::Completed(reason), "{name}");
-            let now = chat.refresh().await.unwrap();
-            assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, reason), "{name}");
-            assert_eq!(now.counts.tool_calls, 0, "{name}: calls of a cut answer are not made");
-        }
+async fn stop_reasons_are_in_the_record(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    for (stop, reason) in [
+        (StopReason::EndTurn, Reason::EndTurn),
+        (StopReason::MaxTokens, Reason::MaxTokens),
+        (StopReason::StopSequence, Reason::StopSequence),
+        (StopReason::Refusal, Reason::Refusal),
+    ] {
+        let turn = Turn::new().text("so").call("c", "look", RawJson::empty_object()).done(stop);
+        let turn = if stop == StopReason::EndTurn { Turn::new().text("so") } else { turn };
+        let agent = agent(&storage, ScriptedProvider::new([turn]));
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+        assert_eq!(report.outcome, RunOutcome::Completed(reason), "{name}");
+        let now = chat.refresh().await.unwrap();
+        assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, reason), "{name}");
+        assert_eq!(now.counts.tool_calls, 0, "{name}: calls of a cut answer are not made");
     }
 }
+
+each_store!(stop_reasons_are_in_the_record);
 
 /// An input carries its metadata and who said it.
-#[tokio::test]
-async fn an_input_keeps_its_author_and_metadata() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let number = RawJson::parse("123456789012345678901234567890").unwrap();
-        let input = agent_runtime::Input::new(Message::new("hi").with_metadata("n", number.clone()))
-            .by(agent_core::model::Actor::named(agent_core::model::Role::User, "alice").unwrap());
-        read(chat.prompt(input).await.unwrap()).await;
-        let page = chat.history(ReadEvents::last(1).kinds([EventType::USER_MESSAGE])).await.unwrap();
-        assert_eq!(page.events[0].actor.to_string(), "user:alice", "{name}");
-        let Body::UserMessage(message) = page.events[0].body().unwrap() else { panic!("{name}") };
-        assert_eq!(message.metadata.get("n"), Some(&number), "{name}");
-    }
+async fn an_input_keeps_its_author_and_metadata(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let number = RawJson::parse("123456789012345678901234567890").unwrap();
+    let input = agent_runtime::Input::new(Message::new("hi").with_metadata("n", number.clone()))
+        .by(agent_core::model::Actor::named(agent_core::model::Role::User, "alice").unwrap());
+    read(chat.prompt(input).await.unwrap()).await;
+    let page = chat.history(ReadEvents::last(1).kinds([EventType::USER_MESSAGE])).await.unwrap();
+    assert_eq!(page.events[0].actor.to_string(), "user:alice", "{name}");
+    let Body::UserMessage(message) = page.events[0].body().unwrap() else { panic!("{name}") };
+    assert_eq!(message.metadata.get("n"), Some(&number), "{name}");
 }
 
+each_store!(an_input_keeps_its_author_and_metadata);
+
 /// The order is the sequence, even when the clock steps back.
-#[tokio::test]
-async fn a_clock_that_steps_back_changes_only_times() {
+async fn a_clock_that_steps_back_changes_only_times(site: Site) {
     #[derive(Debug)]
     struct Backwards(std::sync::Mutex<i64>);
     impl agent_core::clock::Clock for Backwards {
@@ -244,77 +244,78 @@ async fn a_clock_that_steps_back_changes_only_times() {
             Timestamp::from_micros(*now)
         }
     }
-    for (name, storage) in storages() {
-        let effects = Effects::default().with_clock(Arc::new(Backwards(std::sync::Mutex::new(1 << 50))));
-        let agent = AgentBuilder::new(Config::default())
-            .with_llm(Arc::new(EchoProvider::new()))
-            .with_storage(storage)
-            .with_effects(effects)
-            .build()
-            .unwrap();
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        for n in 0..3 {
-            read(chat.prompt(n.to_string()).await.unwrap()).await;
-        }
-        let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
-        assert_eq!(texts, ["0", "0", "1", "1", "2", "2"], "{name}");
-        check_log(&chat).await;
+    let (name, storage) = (site.name, site.open().await);
+    let effects = Effects::default().with_clock(Arc::new(Backwards(std::sync::Mutex::new(1 << 50))));
+    let agent = AgentBuilder::new(Config::default())
+        .with_llm(Arc::new(EchoProvider::new()))
+        .with_storage(storage)
+        .with_effects(effects)
+        .build()
+        .unwrap();
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    for n in 0..3 {
+        read(chat.prompt(n.to_string()).await.unwrap()).await;
     }
+    let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["0", "0", "1", "1", "2", "2"], "{name}");
+    check_log(&chat).await;
 }
+
+each_store!(a_clock_that_steps_back_changes_only_times);
 
 /// A run that nobody reads, and a prompt whose caller goes away, end by themselves.
-#[tokio::test]
-async fn a_dropped_run_goes_on() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        drop(chat.prompt("one two three").await.unwrap());
-        crate::common::eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Idle)
-            .await;
-        assert_eq!(said(&chat).await.last().unwrap().1, "one two three", "{name}");
+async fn a_dropped_run_goes_on(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    drop(chat.prompt("one two three").await.unwrap());
+    crate::common::eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Idle)
+        .await;
+    assert_eq!(said(&chat).await.last().unwrap().1, "one two three", "{name}");
 
-        // Polled once and dropped: the begin goes on in its own task.
-        let mut prompt = Box::pin(chat.prompt("four"));
-        tokio::select! {
-            biased;
-            _ = &mut prompt => panic!("{name}: it begins in another task"),
-            () = std::future::ready(()) => {}
-        }
-        drop(prompt);
-        let answered = async || said(&chat).await.last().unwrap() == &("agent", "four".to_owned());
-        crate::common::eventually(answered).await;
+    // Polled once and dropped: the begin goes on in its own task.
+    let mut prompt = Box::pin(chat.prompt("four"));
+    tokio::select! {
+        biased;
+        _ = &mut prompt => panic!("{name}: it begins in another task"),
+        () = std::future::ready(()) => {}
     }
+    drop(prompt);
+    let answered = async || said(&chat).await.last().unwrap() == &("agent", "four".to_owned());
+    crate::common::eventually(answered).await;
 }
+
+each_store!(a_dropped_run_goes_on);
 
 /// `follow` shows what other handles write, in order and once.
-#[tokio::test]
-async fn follow_shows_what_comes() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let mut follow = chat.follow(Seq::ZERO);
-        let other = agent.open(&device("laptop")).await.unwrap();
-        let writer = tokio::spawn(async move {
-            for n in 0..150 {
-                read(other.prompt(n.to_string()).await.unwrap()).await;
-            }
-        });
-        for n in 1..=300u64 {
-            assert_eq!(follow.next().await.unwrap().unwrap().seq, Seq::new(n), "{name}");
+async fn follow_shows_what_comes(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let mut follow = chat.follow(Seq::ZERO);
+    let other = agent.open(&device("laptop")).await.unwrap();
+    let writer = tokio::spawn(async move {
+        for n in 0..150 {
+            read(other.prompt(n.to_string()).await.unwrap()).await;
         }
-        writer.await.unwrap();
+    });
+    for n in 1..=300u64 {
+        assert_eq!(follow.next().await.unwrap().unwrap().seq, Seq::new(n), "{name}");
     }
+    writer.await.unwrap();
 }
 
+each_store!(follow_shows_what_comes);
+
 /// An input that is larger than an event is refused before anything is written.
-#[tokio::test]
-async fn an_input_beyond_the_limit_is_refused_whole() {
-    for (name, storage) in storages() {
-        let agent = agent(&storage, EchoProvider::new());
-        let chat = agent.open(&device("laptop")).await.unwrap();
-        let head = chat.snapshot().head;
-        let error = chat.prompt("x".repeat(17 << 20)).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{name}");
-        assert_eq!(chat.refresh().await.unwrap().head, head, "{name}");
-    }
+async fn an_input_beyond_the_limit_is_refused_whole(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, EchoProvider::new());
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let head = chat.snapshot().head;
+    let error = chat.prompt("x".repeat(17 << 20)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{name}");
+    assert_eq!(chat.refresh().await.unwrap().head, head, "{name}");
 }
+
+each_store!(an_input_beyond_the_limit_is_refused_whole);

@@ -1,8 +1,7 @@
-//! What the tests of the runtime share: stores to run on, agents, and a store that fails on demand.
+//! What the tests of the runtime share: agents, and a store that fails on demand.
 
 pub(crate) mod dying;
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,40 +15,14 @@ use agent_core::store::{
     WorkspaceQuery,
 };
 use agent_core::{
-    DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
+    DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt,
+    Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, Run, RunReport, SessionHandle, Update,
 };
-use agent_storage_fs::FsStore;
-use agent_storage_sqlite::SqliteStore;
 use futures::{StreamExt, TryStreamExt};
-use tempfile::TempDir;
 use tokio::sync::watch;
-
-thread_local! {
-    /// The folders of this test's stores. A test has a thread of its own, and they go with it.
-    static FOLDERS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A fresh storage of each kind that the tests run on, by name: in memory, and on files.
-pub(crate) fn storages() -> Vec<(&'static str, Storage)> {
-    let folder = tempfile::tempdir().unwrap();
-    let files = futures::executor::block_on(FsStore::open(folder.path())).unwrap();
-    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
-    vec![("memory", MemoryStore::new().into()), ("files", files.into())]
-}
-
-/// A fresh storage of each kind, SQLite too, by name. For tests in real time only: paused time runs ahead of a database.
-pub(crate) async fn all_storages() -> Vec<(&'static str, Storage)> {
-    let folder = tempfile::tempdir().unwrap();
-    let sqlite = SqliteStore::open(folder.path().join("agent.db")).await.unwrap();
-    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
-    let mut all = storages();
-    all.push(("sqlite", sqlite.into()));
-    all
-}
 
 /// An agent that asks `provider`, on `storage`.
 pub(crate) fn agent(storage: &Storage, provider: impl LlmProvider) -> AgentRuntime {
