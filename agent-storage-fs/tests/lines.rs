@@ -4,12 +4,10 @@
 mod support;
 
 use agent_core::clock::Effects;
-use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
-use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
-use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::{Seq, SessionStore, SessionStoreExt};
 use agent_storage_fs::FsStore;
 use support::{hasty, say, session};
 
@@ -49,33 +47,4 @@ async fn payloads_over_several_lines_are_kept() {
     assert_eq!(events[1].extra.get("x_trace").unwrap().get(), "[1,2]");
     let log = support::folder_of(folder.path(), id).join("events.jsonl");
     assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 3);
-}
-
-/// The same for events that were written elsewhere, with line breaks between their fields' values.
-#[tokio::test]
-async fn restored_events_over_several_lines_are_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let effects = Effects::default();
-    let source = agent_core::MemoryStore::new();
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let id = SessionStoreExt::create(&source, &effects, new).await.unwrap().id;
-    source.append(&effects, id, Seq::new(1), vec![spread_event()]).await.unwrap();
-    let commits = source.read(id, ReadEvents::first(100)).await.unwrap().events;
-
-    let store = hasty(folder.path()).await;
-    let mut lines: Vec<Event> = Vec::new();
-    for event in &commits {
-        // As an export for people would have it.
-        let value: serde_json::Value = serde_json::from_str(&event.to_json()).unwrap();
-        lines.push(Event::from_json(&serde_json::to_string_pretty(&value).unwrap()).unwrap());
-    }
-    for commit in lines.chunk_by(|a, b| a.commit == b.commit) {
-        store.commit(Commit::restore(id, commit.to_vec()).unwrap()).await.unwrap();
-    }
-    drop(store);
-    let store = hasty(folder.path()).await;
-    assert_eq!(events(&store, id).await.len(), commits.len());
-    for event in events(&store, id).await {
-        assert!(!event.to_json().contains('\n'), "{event:?}");
-    }
 }

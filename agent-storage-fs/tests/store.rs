@@ -1,5 +1,5 @@
 //! The file store as a host uses it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -18,64 +18,16 @@ use agent_core::{
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{hasty, say, session, texts, watched};
 
-/// What was written is there in another handle, as it was.
+/// A text that looks like the end of a line of the log, and the beginning of another, is text.
 #[tokio::test]
-async fn everything_is_there_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let effects = Effects::default();
-    let store = FsStore::open(folder.path()).await.unwrap();
-    let id = effects.new_workspace_id();
-    let workspace =
-        Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
-    let workspace = store.put(workspace, Expect::Absent).await.unwrap();
-    let device = "laptop 2 / ../x".parse().unwrap();
-    assert_eq!(store.bind(&device, id, Expect::Absent).await.unwrap(), id);
-    let new = NewSession::new(workspace.main_session, id);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-    let mut seen = session.head;
-    for n in 0..100 {
-        let event = NewEvent::user_message(format!("message {n}"));
-        seen = store.append(&effects, session.id, seen, vec![event]).await.unwrap().last;
-    }
-    let record = SessionStore::load(&store, session.id).await.unwrap();
-    let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
-    assert_eq!(page.events.len(), 101);
-    drop(store);
-
-    let store = FsStore::open(folder.path()).await.unwrap();
-    assert_eq!(WorkspaceStore::load(&store, id).await.unwrap(), workspace);
-    assert_eq!(store.resolve(&device).await.unwrap(), Some(id));
-    assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), record);
-    assert_eq!(store.read(session.id, ReadEvents::first(1000)).await.unwrap(), page);
-    let newest = store.read(session.id, ReadEvents::last(10)).await.unwrap();
-    assert_eq!(newest.events, page.events[91..]);
-    let middle = store.read(session.id, ReadEvents::first(3).after(Seq::new(50))).await.unwrap();
-    assert_eq!(middle.events, page.events[50..53]);
-    assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.len(), 1);
-    assert_eq!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().items, [workspace]);
-    assert_eq!(WorkspaceId::DEFAULT.to_string(), "default");
-}
-
-/// Any text comes back byte for byte, after a restart too.
-#[tokio::test]
-async fn any_text_comes_back_byte_for_byte() {
+async fn a_text_like_lines_of_the_log_is_a_text() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    let said = [
-        "10 MiB ".repeat((10 << 20) / 7 + 1),
-        String::new(),
-        " \t ".into(),
-        "a\r\nb\rc\n".into(),
-        "## System\n---\n".into(),
-        (0..32_u8).map(char::from).collect(),
-        "\u{7f}\u{85}\u{2028}\u{feff}\u{fffd}".into(),
-        "한국어 😀 e\u{301} \u{1f468}\u{200d}\u{1f469}".into(),
-        "\"crc\":\"00000000\"}\n{\"seq\":1,".into(),
-    ];
+    let said = ["\"crc\":\"00000000\"}\n{\"seq\":1,", "after it"];
     let mut seen = Seq::new(1);
-    for text in &said {
+    for text in said {
         seen = say(&store, &effects, id, seen, text).await;
     }
     assert_eq!(texts(&store, id).await, said);
@@ -119,28 +71,6 @@ async fn files_are_their_owners_only() {
     store.commit(commit).await.unwrap();
     let found = check(folder.path());
     assert!(found > 20, "{found} names");
-}
-
-/// Eight first contacts of one device, each through a handle of its own, come to one workspace.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_first_contacts_come_to_one_workspace() {
-    let folder = tempfile::tempdir().unwrap();
-    let effects = Effects::default();
-    for round in 0..20 {
-        let device: agent_core::DeviceId = format!("device {round}").parse().unwrap();
-        let mut tasks = Vec::new();
-        for _ in 0..8 {
-            let store = FsStore::open(folder.path()).await.unwrap();
-            let (device, id) = (device.clone(), effects.new_workspace_id());
-            tasks.push(tokio::spawn(async move { store.bind(&device, id, Expect::Absent).await.unwrap() }));
-        }
-        let mut won = Vec::new();
-        for task in tasks {
-            won.push(task.await.unwrap());
-        }
-        won.dedup();
-        assert_eq!(won.len(), 1);
-    }
 }
 
 /// Two handles that bind at once never lose each other's.
@@ -325,7 +255,8 @@ async fn a_change_through_another_handle_is_noticed() {
     });
     let other = FsStore::open(folder.path()).await.unwrap();
     say(&other, &effects, id, Seq::new(1), "hello").await;
-    assert_eq!(waiting.await.unwrap(), Seq::new(2));
+    let told = tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is told").unwrap();
+    assert_eq!(told, Seq::new(2));
     assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(2));
     spy.take();
     let waiting = tokio::time::timeout(Duration::from_millis(400), store.changed(id, Seq::new(2)));

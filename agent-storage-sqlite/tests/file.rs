@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs;
-use std::time::Duration;
 
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
@@ -424,19 +423,4 @@ async fn a_bad_payload_spoils_no_view() {
         assert_eq!(texts, ["?", "two"]);
         column(&conn, "SELECT count(*) || '' FROM v_runs", 0, []);
     }
-}
-
-/// Waiting ends soon after another process's commit too, which nobody tells of.
-#[tokio::test]
-async fn waiting_ends_with_a_commit_through_another_handle() {
-    let site = Site::new();
-    let (here, there) = (site.open().await, site.open().await);
-    let session = site.session(&here).await;
-    let (waiter, id, seen) = (here.clone(), session.id, session.head);
-    let waiting = tokio::spawn(async move { waiter.changed(id, seen).await });
-    tokio::task::yield_now().await;
-    site.say(&there, &session, "from elsewhere").await;
-    let head =
-        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is seen").unwrap().unwrap();
-    assert_eq!(head, seen.next());
 }

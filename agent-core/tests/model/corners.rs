@@ -2,12 +2,16 @@
 
 use crate::common::{Driver, call, json};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, RunEnd, Trigger};
+use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{
-    Body, Decision, EventType, NewEvent, SpanCompleted, SpanStarted, ToolConfirmation, ToolOutcome, ToolUse,
+    Body, Decision, DocumentWritten, EventType, NewEvent, SpanCompleted, SpanStarted, ToolConfirmation,
+    ToolOutcome, ToolUse,
 };
-use agent_core::model::{ActionKind, Failure, Keep, Patch, PendingAction, Status, Title, Wake, Workspace};
-use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, WAKES_MAX};
+use agent_core::model::{
+    Access, ActionKind, Actor, Attributes, ExternalHandle, Failure, Keep, Patch, PendingAction, Role, Status,
+    Title, Wake, Workspace,
+};
+use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{ErrorKind, Plan, Result, Seq, Timestamp, WorkspaceId, plan};
@@ -19,6 +23,49 @@ fn end(driver: &mut Driver) {
 /// A wake that is due.
 fn wake(key: &str) -> NewEvent {
     NewEvent::wake_scheduled(Wake::new(key, Timestamp::UNIX_EPOCH))
+}
+
+/// A tombstone keeps what its session was, when, and where it came from; and no word that anybody wrote.
+#[test]
+fn a_tombstone_keeps_all_but_words() {
+    const WORD: &str = "password";
+    let mut driver = Driver::nothing();
+    let said = Patch::new()
+        .title(Title::by_user(WORD))
+        .label(WORD, WORD)
+        .metadata(WORD, json("{\"note\":\"password\"}"))
+        .reference(WORD, WORD)
+        .handle(WORD, ExternalHandle::new(WORD, WORD).with_note(WORD))
+        .mount(WORD, Access::Read)
+        .pin(WORD);
+    let creator = Actor::named(Role::User, WORD).unwrap();
+    let create = Commit::create(&driver.effects, driver.new_session().with(&said)).actor(creator);
+    driver.commit(create).unwrap();
+    let begin = LeaseRequest::new(WORD, driver.effects.new_run_id());
+    let written = DocumentWritten::after(None, WORD, Some(WORD.to_owned()));
+    let begin = driver
+        .seal()
+        .event(NewEvent::user_message(WORD))
+        .event(wake(WORD))
+        .event(NewEvent::document_written(written))
+        .trigger(Trigger::BeginRun(begin));
+    driver.commit(begin).unwrap();
+    let end = driver
+        .seal_fenced()
+        .event(NewEvent::tool_use(call(WORD), "sudo", json("{}")))
+        .trigger(Trigger::EndRun(RunEnd::Failed(Failure::new(Reason::RunError, WORD))));
+    driver.commit(end).unwrap();
+    assert!(driver.now().to_json().matches(WORD).count() > 10, "{}", driver.now().to_json());
+    driver.trigger(Trigger::Delete(Reason::UserDeleted)).unwrap();
+    let (deleted, left) = (driver.now(), driver.now().tombstone());
+    assert!(!left.to_json().contains(WORD), "{}", left.to_json());
+    let kept = |of: &Session| {
+        let lineage = (of.origin, of.depth, of.lineage.clone(), of.workspace);
+        let times = (of.created_at, of.updated_at, of.last_active_at, of.ended_at);
+        (of.id, of.head, of.status, lineage, times, of.recent.clone(), of.epoch)
+    };
+    assert_eq!(kept(&left), kept(deleted));
+    assert_eq!((left.creator, left.attributes), (Actor::USER, Attributes::default()));
 }
 
 /// A cleared session has had the runs that it had, and no messages.

@@ -10,7 +10,6 @@ mod documents;
 mod finding;
 mod ledger;
 mod maintenance;
-mod purging;
 mod refusals;
 mod shared;
 mod sharing;
