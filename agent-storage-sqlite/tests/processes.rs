@@ -266,9 +266,12 @@ async fn a_killed_holder_is_proven_dead() {
     assert!(!other.pulse(session.id, epoch).await.unwrap().dead, "this process lives");
     drop(store);
     // The writer ends on its own thread.
-    while !other.pulse(session.id, epoch).await.unwrap().dead {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let dead = async {
+        while !other.pulse(session.id, epoch).await.unwrap().dead {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), dead).await.expect("it is over");
 }
 
 /// Eight processes open a file that is not there yet; one makes its tables, all work on it.
