@@ -17,6 +17,9 @@ macro_rules! forwarded {
         /// A [`SessionStore`] around another: it passes on every method that it does not implement itself, those too that a
         /// later version adds. For stores that note, count, check or change what is written.
         ///
+        /// It has methods of the same names. Name it by its path where you implement it, as below: where both traits are
+        /// imported, each call has to say which one is meant.
+        ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
         /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +27,6 @@ macro_rules! forwarded {
         /// use agent_core::clock::Effects;
         /// use agent_core::commit::{Commit, Committed};
         /// use agent_core::session::NewSession;
-        /// use agent_core::store::SessionStoreWrapper;
         /// use agent_core::{MemoryStore, Result, SessionStore, SessionStoreExt, WorkspaceId, async_trait};
         ///
         /// #[derive(Debug, Default)]
@@ -34,21 +36,21 @@ macro_rules! forwarded {
         /// }
         ///
         /// #[async_trait]
-        /// impl SessionStoreWrapper for Counted {
+        /// impl agent_core::store::SessionStoreWrapper for Counted {
         ///     fn inner(&self) -> &dyn SessionStore {
         ///         &self.store
         ///     }
         ///
         ///     async fn commit(&self, commit: Commit) -> Result<Committed> {
         ///         self.commits.fetch_add(1, Ordering::Relaxed);
-        ///         self.inner().commit(commit).await
+        ///         self.store.commit(commit).await
         ///     }
         /// }
         ///
         /// let (store, effects) = (Counted::default(), Effects::default());
         /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         /// let session = SessionStoreExt::create(&store, &effects, new).await?;
-        /// assert_eq!(SessionStore::load(&store, session.id).await?, session);
+        /// assert_eq!(store.load(session.id).await?, session);
         /// assert_eq!(store.commits.into_inner(), 1);
         /// # Ok(()) }
         /// ```

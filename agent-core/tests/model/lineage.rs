@@ -14,7 +14,8 @@ use agent_core::model::{
 use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery, WorkspaceQuery,
+    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery,
+    SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
     Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, WorkspaceId, async_trait,
@@ -262,7 +263,11 @@ struct Crowded {
 }
 
 #[async_trait]
-impl SessionStore for Crowded {
+impl SessionStoreWrapper for Crowded {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.under
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         let left = self.times.fetch_update(SeqCst, SeqCst, |times| times.checked_sub(1));
         if left.is_ok() {
@@ -271,34 +276,6 @@ impl SessionStore for Crowded {
             }
         }
         SessionStore::commit(&self.under, commit).await
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        SessionStore::load(&self.under, id).await
-    }
-
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        self.under.read(id, read).await
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        SessionStore::list(&self.under, query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.under.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.under.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.under.pulse(id, epoch).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        SessionStore::capabilities(&self.under)
     }
 }
 

@@ -1,17 +1,17 @@
 //! A commit is sent until it is known what became of it, and no longer.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, Expect};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session, SessionSummary};
-use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::session::NewSession;
+use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{
-    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, TenantId,
-    Tenants, Timestamp, WorkspaceId, WriteOutcome, async_trait,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, TenantId, Tenants,
+    Timestamp, WorkspaceId, WriteOutcome, async_trait,
 };
 
 /// A store that answers commits as it is told to, and then in earnest.
@@ -24,7 +24,11 @@ struct Scripted {
 }
 
 #[async_trait]
-impl SessionStore for Scripted {
+impl agent_core::store::SessionStoreWrapper for Scripted {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.inner
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         self.calls.lock().unwrap().0 += 1;
         let answer = self.answers.lock().unwrap().pop_front();
@@ -34,33 +38,9 @@ impl SessionStore for Scripted {
         }
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        SessionStore::load(&self.inner, id).await
-    }
-
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         self.calls.lock().unwrap().1 += 1;
         self.inner.read(id, read).await
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        SessionStore::list(&self.inner, query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.inner.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.inner.pulse(id, epoch).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 }
 

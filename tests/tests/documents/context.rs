@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::call;
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Keep, Patch};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
-use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::store::{EventPage, ReadEvents, SessionStoreWrapper};
 use agent_core::{
-    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
     WorkspaceId, async_trait,
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
@@ -29,13 +29,9 @@ struct Site {
 }
 
 #[async_trait]
-impl SessionStore for Site {
-    async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.inner.commit(commit).await
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        SessionStore::load(&self.inner, id).await
+impl SessionStoreWrapper for Site {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.inner
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -46,26 +42,6 @@ impl SessionStore for Site {
             }
             _ => self.inner.read(id, read).await,
         }
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        SessionStore::list(&self.inner, query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.inner.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.inner.pulse(id, epoch).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 }
 
@@ -83,7 +59,7 @@ impl Site {
     }
 
     async fn now(&self) -> Arc<Session> {
-        self.load(self.id).await.unwrap()
+        SessionStore::load(self, self.id).await.unwrap()
     }
 
     /// One commit, of the run where there is one.
@@ -97,7 +73,7 @@ impl Site {
             Some(lease) => commit.fence(lease.run, lease.epoch),
             None => commit,
         };
-        self.commit(commit).await.unwrap();
+        SessionStore::commit(self, commit).await.unwrap();
     }
 
     /// A question, and the run that is to answer it.
@@ -105,7 +81,7 @@ impl Site {
         let now = self.now().await;
         let begin = Trigger::BeginRun(LeaseRequest::new("test", self.effects.new_run_id()));
         let commit = Commit::seal(&self.effects, now.id, now.head);
-        self.commit(commit.event(NewEvent::user_message(text)).trigger(begin)).await.unwrap();
+        SessionStore::commit(self, commit.event(NewEvent::user_message(text)).trigger(begin)).await.unwrap();
     }
 
     async fn answer(&self, text: &str) {
@@ -115,7 +91,7 @@ impl Site {
             .fence(lease.run, lease.epoch)
             .event(NewEvent::agent_message(text))
             .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
-        self.commit(commit).await.unwrap();
+        SessionStore::commit(self, commit).await.unwrap();
     }
 
     async fn context(&self, limits: ContextLimits) -> Result<ModelContext> {

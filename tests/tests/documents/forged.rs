@@ -5,14 +5,14 @@ use std::sync::Arc;
 use agent_admin::copy::StoreCopy;
 use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Patch;
 use agent_core::session::{NewSession, Session, SessionSummary};
 use agent_core::state::Reason;
-use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::store::{Page, SessionQuery, SessionStoreWrapper};
 use agent_core::{
-    Epoch, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
+    ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
     async_trait,
 };
 use serde_json::Value;
@@ -240,9 +240,9 @@ struct Circle {
 }
 
 #[async_trait]
-impl SessionStore for Circle {
-    async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.inner.commit(commit).await
+impl SessionStoreWrapper for Circle {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.inner
     }
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
@@ -256,32 +256,12 @@ impl SessionStore for Circle {
         Ok(session)
     }
 
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        self.inner.read(id, read).await
-    }
-
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let mut page = SessionStore::list(&self.inner, query).await?;
         for item in &mut page.items {
-            item.origin = self.load(item.id).await?.origin;
+            item.origin = SessionStore::load(self, item.id).await?.origin;
         }
         Ok(page)
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.inner.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.inner.pulse(id, epoch).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 }
 

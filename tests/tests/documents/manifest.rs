@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::common::{call, json};
 use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Title, Wake};
-use agent_core::session::{Fork, NewSession, Session, SessionSummary};
+use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::Reason;
-use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::store::{Purge, ReadEvents, SessionQuery, SessionStoreWrapper};
 use agent_core::{
-    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
     async_trait,
 };
 use agent_runtime::state_payload::StatePayload;
@@ -251,9 +251,9 @@ struct Silent {
 }
 
 #[async_trait]
-impl SessionStore for Silent {
-    async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.inner.commit(commit).await
+impl SessionStoreWrapper for Silent {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.inner
     }
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
@@ -261,30 +261,6 @@ impl SessionStore for Silent {
             true => Err(Error::new(ErrorKind::Unavailable, "as told")),
             false => SessionStore::load(&self.inner, id).await,
         }
-    }
-
-    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        self.inner.read(id, read).await
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        SessionStore::list(&self.inner, query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.inner.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.inner.pulse(id, epoch).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 }
 

@@ -162,7 +162,7 @@ async fn an_interrupt_closes_what_waits_for_an_answer(site: Site) {
     let plugin = Arc::new(Careful::default());
     let agent = careful(&storage, &model, &plugin, false);
     let chat = agent.open(&device("laptop")).await.unwrap();
-    awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
+    let _ = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
     chat.interrupt().await.unwrap();
     assert_eq!(chat.snapshot().status.state, SessionState::Idle, "{name}");
     assert_eq!(read(chat.prompt("never mind").await.unwrap()).await.0, "fine", "{name}");

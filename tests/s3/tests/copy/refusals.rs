@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_admin::copy::{CopyStage, StoreCopy};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Expect, Trigger};
+use agent_core::commit::{Expect, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::store::{Capabilities, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::store::{EventPage, ReadEvents, SessionStoreWrapper};
 use agent_core::{
-    Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceStoreExt,
-    async_trait,
+    MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceStoreExt, async_trait,
 };
 
 use crate::world::{Place, fill, look};
@@ -109,13 +108,9 @@ async fn damage_in_the_source_is_named_and_the_rest_copied() {
 struct Forgetful(Storage, AtomicBool);
 
 #[async_trait]
-impl SessionStore for Forgetful {
-    async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.0.sessions.commit(commit).await
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        self.0.sessions.load(id).await
+impl SessionStoreWrapper for Forgetful {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.0.sessions
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -126,34 +121,6 @@ impl SessionStore for Forgetful {
             event.data = RawJson::parse("{\"text\":\"something else\"}").unwrap();
         }
         Ok(page)
-    }
-
-    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
-        self.0.sessions.list(query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.0.sessions.purge(purge).await
-    }
-
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.0.sessions.beat(id, epoch).await
-    }
-
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.0.sessions.pulse(id, epoch).await
-    }
-
-    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
-        self.0.sessions.rebuild().await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.sessions.capabilities()
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        self.0.sessions.changed(id, seen).await
     }
 }
 

@@ -11,8 +11,7 @@ use agent_core::event::{Body, Event, ToolResult, ToolUse};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery,
-    WorkspaceQuery,
+    ContentHash, EventPage, Page, Pulse, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt,
@@ -273,7 +272,11 @@ fn down(count: &AtomicUsize) -> Result<()> {
 }
 
 #[async_trait]
-impl SessionStore for Faulty {
+impl SessionStoreWrapper for Faulty {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.0.under.sessions
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         self.0.held.subscribe().wait_for(|held| !held).await.unwrap();
         down(&self.0.commits_down)?;
@@ -297,10 +300,6 @@ impl SessionStore for Faulty {
         Ok(committed)
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
-        self.0.under.sessions.load(id).await
-    }
-
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         self.0.under.sessions.read(id, read).await
@@ -309,10 +308,6 @@ impl SessionStore for Faulty {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         down(&self.0.lists_down)?;
         self.0.under.sessions.list(query).await
-    }
-
-    async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.0.under.sessions.purge(purge).await
     }
 
     async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
@@ -326,22 +321,6 @@ impl SessionStore for Faulty {
         down(&self.0.pulses_down)?;
         let pulse = self.0.under.sessions.pulse(id, epoch).await?;
         Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.0.under.sessions.check().await
-    }
-
-    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
-        self.0.under.sessions.rebuild().await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.under.sessions.capabilities()
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        self.0.under.sessions.changed(id, seen).await
     }
 }
 
