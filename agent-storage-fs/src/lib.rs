@@ -97,6 +97,7 @@ mod toml;
 mod transcript;
 mod workspace_toml;
 mod workspaces;
+mod writer;
 
 pub use config::{FsConfig, Sync};
 pub use store::FsStore;

@@ -18,7 +18,6 @@ use agent_core::{
     SessionStoreExt, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
-use tokio::sync::OwnedMutexGuard;
 use tracing::field::Empty;
 use tracing::info_span;
 
@@ -27,10 +26,10 @@ use crate::env::{Env, held};
 use crate::error::failed;
 use crate::io::Kind;
 use crate::layout::{Layout, id_of};
-use crate::lock::Attempt;
-use crate::shell::{Gated, blocking, exclusively, observed, working};
+use crate::shell::{blocking, observed, working};
 use crate::tenant::{Cell, Tenant};
 use crate::transcript::{self, TranscriptEdit};
+use crate::writer::{SessionWriter, Target, Writer};
 use crate::{bindings, delete_damaged, listing, place, purge, reading, sessions, workspaces};
 
 /// How often a session is looked at by those who wait for a change that another process makes.
@@ -249,42 +248,19 @@ impl FsStore {
         working(&self.shared.env.open, move || work(&tenant, &cell)).await
     }
 
-    /// Runs a write of the core that concerns one session.
-    async fn write<T: Send + 'static>(
-        &self,
-        id: SessionId,
-        work: impl Fn(&Tenant, &Cell, &mut crate::slot::Slot) -> Result<Attempt<T>>
-        + Send
-        + std::marker::Sync
-        + 'static,
-    ) -> Result<T> {
-        let (tenant, cell) = (self.tenant.clone(), self.cell(id));
-        let gate = cell.slot.clone().lock_owned();
-        exclusively(&self.shared.env, Gated::Session(id), gate, move |slot: &mut OwnedMutexGuard<_>| {
-            work(&tenant, &cell, slot)
-        })
-        .await
+    /// Who writes one session, whose cell it is.
+    fn writer(&self, id: SessionId, cell: &Cell) -> SessionWriter {
+        Writer { tenant: self.tenant.clone(), target: Target::Session(id), gate: cell.slot.clone() }
     }
 
-    /// Runs a write of the core that concerns one workspace.
-    async fn write_workspace<T: Send + 'static>(
-        &self,
-        id: WorkspaceId,
-        work: impl Fn(&Tenant) -> Result<Attempt<T>> + Send + std::marker::Sync + 'static,
-    ) -> Result<T> {
-        let tenant = self.tenant.clone();
-        let gate = tenant.workspace_gate(id).lock_owned();
-        exclusively(&self.shared.env, Gated::Workspace(id), gate, move |_| work(&tenant)).await
+    fn workspace_writer(&self, id: WorkspaceId) -> Writer<()> {
+        let gate = self.tenant.workspace_gate(id);
+        Writer { tenant: self.tenant.clone(), target: Target::Workspace(id), gate }
     }
 
-    /// Runs a write of the core that concerns the bindings.
-    async fn write_bindings<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Tenant) -> Result<Attempt<T>> + Send + std::marker::Sync + 'static,
-    ) -> Result<T> {
-        let tenant = self.tenant.clone();
-        let gate = tenant.binding_gate.clone().lock_owned();
-        exclusively(&self.shared.env, Gated::Bindings, gate, move |_| work(&tenant)).await
+    fn binding_writer(&self) -> Writer<()> {
+        let gate = self.tenant.binding_gate.clone();
+        Writer { tenant: self.tenant.clone(), target: Target::Bindings, gate }
     }
 }
 
@@ -321,10 +297,13 @@ impl SessionStore for FsStore {
         );
         let noted = span.clone();
         let work = async {
+            let cell = self.cell(id);
+            let known = cell.clone();
             let committed = self
-                .write(id, move |tenant, cell, slot| sessions::commit(tenant, cell, slot, &commit))
+                .writer(id, &cell)
+                .with_lock(move |tenant, slot| sessions::commit(tenant, &known, slot, &commit))
                 .await?;
-            transcript::schedule(&self.tenant, &self.cell(id), &committed.session);
+            transcript::schedule(&self.tenant, &cell, &committed.session);
             noted.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
             Ok(committed)
         };
@@ -360,7 +339,10 @@ impl SessionStore for FsStore {
         let span = info_span!("store.purge", store = "fs", session = %id, outcome = Empty);
         let work = async {
             let purge = purge.sparing_forks(self).await?;
-            self.write(id, move |tenant, cell, slot| purge::purge(tenant, cell, slot, &purge)).await
+            let cell = self.cell(id);
+            self.writer(id, &cell)
+                .with_lock(move |tenant, slot| purge::purge(tenant, &cell, slot, &purge))
+                .await
         };
         observed(span, work).await
     }
@@ -387,9 +369,10 @@ impl SessionStore for FsStore {
                 })
                 .await?;
             for (workspace, id) in all {
-                let rebuilt = self.write(id, move |tenant, cell, slot| {
-                    sessions::rebuild(tenant, cell, slot, workspace, id)
-                });
+                let cell = self.cell(id);
+                let rebuilt = self
+                    .writer(id, &cell)
+                    .with_lock(move |tenant, slot| sessions::rebuild(tenant, &cell, slot, workspace, id));
                 match rebuilt.await {
                     Ok(there) => done.sessions += u64::from(there),
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -426,8 +409,9 @@ impl SessionStore for FsStore {
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let span = info_span!("store.delete_damaged", store = "fs", session = %id, outcome = Empty);
-        let work = self.write(id, move |tenant, cell, slot| {
-            delete_damaged::delete_damaged(tenant, cell, slot, id, (at, reason))
+        let cell = self.cell(id);
+        let work = self.writer(id, &cell).with_lock(move |tenant, slot| {
+            delete_damaged::delete_damaged(tenant, &cell, slot, id, (at, reason))
         });
         observed(span, work).await
     }
@@ -474,13 +458,16 @@ impl WorkspaceStore for FsStore {
     async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
         let id = workspace.id;
         let span = info_span!("store.put_workspace", store = "fs", workspace = %id, outcome = Empty);
-        let work = move |tenant: &Tenant| workspaces::put(tenant, workspace.clone(), expect);
-        observed(span, self.write_workspace(id, work)).await
+        let work = self
+            .workspace_writer(id)
+            .with_lock(move |tenant, ()| workspaces::put(tenant, workspace.clone(), expect));
+        observed(span, work).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let span = info_span!("store.touch", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.write_workspace(id, move |tenant| workspaces::touch(tenant, id, at))).await
+        let work = self.workspace_writer(id).with_lock(move |tenant, ()| workspaces::touch(tenant, id, at));
+        observed(span, work).await
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
@@ -490,7 +477,8 @@ impl WorkspaceStore for FsStore {
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let span = info_span!("store.delete_workspace", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.write_workspace(id, move |tenant| workspaces::delete(tenant, id))).await
+        let work = self.workspace_writer(id).with_lock(move |tenant, ()| workspaces::delete(tenant, id));
+        observed(span, work).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
@@ -505,8 +493,10 @@ impl WorkspaceStore for FsStore {
         expect: Expect<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "fs", workspace = %id, outcome = Empty);
-        let work = move |tenant: &Tenant| workspaces::save_config(tenant, id, text.as_deref(), expect);
-        observed(span, self.write_workspace(id, work)).await
+        let work = self
+            .workspace_writer(id)
+            .with_lock(move |tenant, ()| workspaces::save_config(tenant, id, text.as_deref(), expect));
+        observed(span, work).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -530,19 +520,22 @@ impl BindingStore for FsStore {
     ) -> Result<WorkspaceId> {
         let device = device.clone();
         let span = info_span!("store.bind", store = "fs", workspace = %to, outcome = Empty);
-        let work = move |tenant: &Tenant| bindings::bind(tenant, &device, to, expect);
-        observed(span, self.write_bindings(work)).await
+        let work =
+            self.binding_writer().with_lock(move |tenant, ()| bindings::bind(tenant, &device, to, expect));
+        observed(span, work).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         let device = device.clone();
         let span = info_span!("store.unbind", store = "fs", outcome = Empty);
-        observed(span, self.write_bindings(move |tenant| bindings::unbind(tenant, &device))).await
+        let work = self.binding_writer().with_lock(move |tenant, ()| bindings::unbind(tenant, &device));
+        observed(span, work).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.write_bindings(move |tenant| bindings::unbind_workspace(tenant, id))).await
+        let work = self.binding_writer().with_lock(move |tenant, ()| bindings::unbind_workspace(tenant, id));
+        observed(span, work).await
     }
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
