@@ -10,7 +10,7 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome};
 
 use crate::env::{Env, held, parent};
-use crate::error::{corrupt, failed, poisoned};
+use crate::error::{corrupt, failed};
 use crate::io::{Kind, OpenMode, is_no_file};
 use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt, Locked};
@@ -31,9 +31,7 @@ pub(crate) fn delete_damaged(
     id: SessionId,
     (at, reason): (Timestamp, Reason),
 ) -> Result<Attempt<Arc<Session>>> {
-    if slot.poisoned {
-        return Err(poisoned(&format!("session {id}")));
-    }
+    slot.check_poison(id)?;
     let env = &tenant.env;
     let place = place::locate(tenant, id)?;
     if let Place::Nowhere = place {

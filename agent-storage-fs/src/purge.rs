@@ -22,22 +22,17 @@ use crate::{layout, place};
 /// Purges, if nobody else is at work on the session.
 pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge) -> Result<Attempt<Purged>> {
     let id = purge.session;
-    if slot.poisoned {
-        return Err(crate::error::poisoned(&format!("session {id}")));
-    }
+    slot.check_poison(id)?;
     if slot.open.is_none() {
         let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
         tenant.prepare()?;
         slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
-    let Some(open) = &mut slot.open else { return Ok(Attempt::Busy) };
-    if !open.try_lock()? {
+    let Attempt::Done(done) = slot.under_lock(|open| purge_locked(tenant, open, purge))? else {
         return Ok(Attempt::Busy);
-    }
-    let done = purge_locked(tenant, open, purge);
-    let unlocked = open.unlock();
+    };
     cell.forget();
-    if done.is_ok() || unlocked.is_err() {
+    if done.is_ok() {
         // Also if the names lead to other files now: those are to be purged then.
         slot.open = None;
     }

@@ -14,7 +14,7 @@ use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, Workspac
 
 use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
-use crate::error::{cut_off, failed, in_doubt, missing, poisoned};
+use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lock::{Attempt, Held};
 use crate::record::{self, fold};
@@ -37,53 +37,24 @@ pub(crate) fn commit(
     commit: &Commit,
 ) -> Result<Attempt<Committed>> {
     let id = commit.session;
-    if slot.poisoned {
-        return Err(poisoned(&format!("session {id}")));
-    }
+    slot.check_poison(id)?;
     // Twice: the files may turn out to be another's, or the session to be there already.
-    let mut unpointed = false;
     for _ in 0..2 {
-        if slot.open.is_none() {
-            let folder = match commit.expect {
-                Expect::Absent => place::find_to_make(tenant, id)?,
-                _ => place::find_to_write(tenant, id)?,
-            };
-            let folder = match folder {
-                Some((folder, pointed)) => {
-                    unpointed = !pointed;
-                    folder
-                }
-                None => match create(tenant, cell, slot, commit)? {
-                    Created::Done(done) => return Ok(Attempt::Done(*done)),
-                    Created::Busy => return Ok(Attempt::Busy),
-                    Created::Exists(folder) => folder,
-                },
-            };
-            tenant.prepare()?;
-            slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
-        }
-        let Some(open) = &mut slot.open else { continue };
-        if !open.try_lock()? {
+        let pointed = match open_or_create(tenant, cell, slot, commit)? {
+            Opened::There { pointed } => pointed,
+            Opened::Created(committed) => return Ok(Attempt::Done(*committed)),
+            Opened::Busy => return Ok(Attempt::Busy),
+        };
+        let Attempt::Done(done) = slot.under_lock(|open| commit_locked(cell, open, commit))? else {
             return Ok(Attempt::Busy);
-        }
-        let done = commit_locked(open, commit);
-        let unlocked = open.unlock();
+        };
         match done {
             Ok(Some(committed)) => {
-                if let Some(state) = open.state() {
-                    cell.learn(state.cached());
+                if !pointed {
+                    place::point(tenant, id, committed.session.workspace);
                 }
-                held(&cell.known).folder = Some(open.folder.clone());
-                if std::mem::take(&mut unpointed)
-                    && let Some(state) = open.state()
-                {
-                    place::point(tenant, id, state.record.workspace);
-                }
-                cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
-                open.refresh_snapshot();
-                if unlocked.is_err() {
-                    // Closing it gives the lock back as well. What was written is written.
-                    slot.open = None;
+                if let Some(open) = &mut slot.open {
+                    open.refresh_snapshot();
                 }
                 return Ok(Attempt::Done(committed));
             }
@@ -93,11 +64,7 @@ pub(crate) fn commit(
             }
             Err(Doubt(error, doubt)) => {
                 if doubt {
-                    slot.poisoned = true;
-                    cell.pinned.store(true, Ordering::Relaxed);
-                }
-                if doubt || unlocked.is_err() {
-                    slot.open = None;
+                    poison(cell, slot);
                 }
                 return Err(error);
             }
@@ -109,8 +76,41 @@ pub(crate) fn commit(
     ))
 }
 
+/// What came of looking for the files that a commit goes to.
+enum Opened {
+    /// They are open; and whether the derived file says where they are.
+    There {
+        pointed: bool,
+    },
+    /// There were none, and they were made with the commit in them.
+    Created(Box<Committed>),
+    Busy,
+}
+
+fn open_or_create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Result<Opened> {
+    if slot.open.is_some() {
+        return Ok(Opened::There { pointed: true });
+    }
+    let id = commit.session;
+    let found = match commit.expect {
+        Expect::Absent => place::find_to_make(tenant, id)?,
+        _ => place::find_to_write(tenant, id)?,
+    };
+    let (folder, pointed) = match found {
+        Some(found) => found,
+        None => match create(tenant, cell, slot, commit)? {
+            Created::Done(committed) => return Ok(Opened::Created(committed)),
+            Created::Busy => return Ok(Opened::Busy),
+            Created::Exists(folder) => (folder, true),
+        },
+    };
+    tenant.prepare()?;
+    slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
+    Ok(Opened::There { pointed })
+}
+
 /// Under the lock. `None` where the files are no longer the session's.
-fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, Doubt> {
+fn commit_locked(cell: &Cell, open: &mut Open, commit: &Commit) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
@@ -123,7 +123,23 @@ fn commit_locked(open: &mut Open, commit: &Commit) -> Result<Option<Committed>, 
         // Somebody else may have written it and died before it was durable.
         _ => open.settle()?,
     }
+    learn(cell, open);
     Ok(Some(planned.committed()))
+}
+
+/// Tells the readers of this process what its writer has come to.
+fn learn(cell: &Cell, open: &Open) {
+    if let Some(state) = open.state() {
+        cell.learn(state.cached());
+    }
+    held(&cell.known).folder = Some(open.folder.clone());
+    cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
+}
+
+/// Lets nobody write until the store is opened anew: a failure left in doubt what is durable.
+fn poison(cell: &Cell, slot: &mut Slot) {
+    *slot = Slot { open: None, poisoned: true };
+    cell.pinned.store(true, Ordering::Relaxed);
 }
 
 // --- rebuild ---------------------------------------------------------------------------------------------------------
@@ -142,16 +158,12 @@ pub(crate) fn rebuild(
     }
     place::point(tenant, id, workspace);
     held(&tenant.summaries).remove(&id);
-    let open = match &mut slot.open {
-        Some(open) => open,
-        None => slot.open.insert(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?),
-    };
-    if !open.try_lock()? {
-        return Ok(Attempt::Busy);
+    if slot.open.is_none() {
+        slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
-    let renewed = open.renew().map(|state| state.map(State::cached));
-    let unlocked = open.unlock();
-    if !matches!(&renewed, Ok(Some(_))) || unlocked.is_err() {
+    let renew = |open: &mut Open| open.renew().map(|state| state.map(State::cached));
+    let Attempt::Done(renewed) = slot.under_lock(renew)? else { return Ok(Attempt::Busy) };
+    if !matches!(&renewed, Ok(Some(_))) {
         slot.open = None;
     }
     let Some(cached) = renewed? else {
@@ -205,56 +217,57 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
     if let Some(folder) = place::search(tenant, id)? {
         return Ok(Created::Exists(folder));
     }
-    let sessions = tenant.layout.sessions(after.workspace);
-    env.ensure_dir(&sessions)?;
-    env.sweep(&sessions);
-    let (temp, ()) = env
-        .fresh(&sessions, &id.to_string(), |temp| env.io.create_dir(temp))
-        .map_err(|e| failed("create a folder in", &sessions, e))?;
     let folder = tenant.layout.session(after.workspace, id);
-    let made = build(tenant, &temp, events, after).and_then(|made| {
-        // Somebody may have removed the lock's file meanwhile, and another made the same elsewhere.
-        if !creating.locked().still_ours(env)? && place::search(tenant, id)?.is_some() {
-            return Ok(None);
-        }
-        match env.io.rename(&temp, &folder) {
-            Ok(()) => Ok(Some(made)),
-            Err(error) if is_taken(&error) => Ok(None),
-            Err(error) => Err(unsure(failed("create the folder", &folder, error))),
-        }
-    });
-    let made = match made {
-        Ok(Some(made)) => made,
-        Ok(None) => {
-            env.discard_all(&temp, Kind::Folder);
-            return Ok(Created::Exists(folder));
-        }
-        Err(error) => {
-            env.discard_all(&temp, Kind::Folder);
-            return Err(error);
-        }
+    let Some(made) = make(tenant, &creating, &folder, events, after)? else {
+        return Ok(Created::Exists(folder));
     };
-    if let Err(error) = env.sync_dir(&sessions) {
-        slot.poisoned = true;
-        cell.pinned.store(true, Ordering::Relaxed);
+    if let Err(error) = env.sync_dir(parent(&folder)) {
+        poison(cell, slot);
         return Err(in_doubt("make durable the name of", &folder, error));
     }
-    let Made { log, lock, lease } = made;
-    match still_ours(&*env.io, lock.1, &folder) {
+    match still_ours(&*env.io, made.lock.1, &folder) {
         Ok(Some(_)) => {}
         // The folders above were replaced meanwhile: it is to be made in those that are there now.
         Ok(None) => return Ok(Created::Busy),
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
     place::point(tenant, id, after.workspace);
-    let open = Open::made(env, (folder.clone(), tenant.layout.owner(id)), log, lock, after.clone(), lease);
-    if let Some(state) = open.state() {
-        cell.learn(state.cached());
-    }
-    held(&cell.known).folder = Some(folder);
-    cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
+    let Made { log, lock, lease } = made;
+    let open = Open::made(env, (folder, tenant.layout.owner(id)), log, lock, after.clone(), lease);
+    learn(cell, &open);
     slot.open = Some(open);
     Ok(Created::Done(Box::new(planned.committed())))
+}
+
+/// Makes a session's folder and gives it its name, which is not durable yet; `None` where somebody was first.
+fn make(
+    tenant: &Tenant,
+    creating: &Held,
+    folder: &Path,
+    events: &[Event],
+    after: &Session,
+) -> Result<Option<Made>> {
+    let (env, sessions) = (&tenant.env, parent(folder));
+    env.ensure_dir(sessions)?;
+    env.sweep(sessions);
+    let (temp, ()) = env
+        .fresh(sessions, &after.id.to_string(), |temp| env.io.create_dir(temp))
+        .map_err(|e| failed("create a folder in", sessions, e))?;
+    let named = build(tenant, &temp, events, after).and_then(|made| {
+        // Somebody may have removed the lock's file meanwhile, and another made the same elsewhere.
+        if !creating.locked().still_ours(env)? && place::search(tenant, after.id)?.is_some() {
+            return Ok(None);
+        }
+        match env.io.rename(&temp, folder) {
+            Ok(()) => Ok(Some(made)),
+            Err(error) if is_taken(&error) => Ok(None),
+            Err(error) => Err(unsure(failed("create the folder", folder, error))),
+        }
+    });
+    if !matches!(named, Ok(Some(_))) {
+        env.discard_all(&temp, Kind::Folder);
+    }
+    named
 }
 
 struct Made {

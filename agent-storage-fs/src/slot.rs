@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::cached::Cached;
 use crate::env::{Env, parent};
-use crate::error::{corrupt, cut_off, failed, in_doubt};
+use crate::error::{corrupt, cut_off, failed, in_doubt, poisoned};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
-use crate::lock::Locked;
+use crate::lock::{Attempt, Locked};
 use crate::log;
 use crate::owner::Owner;
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
@@ -29,6 +29,27 @@ pub(crate) struct Slot {
     pub(crate) open: Option<Open>,
     /// Whether a failure left in doubt what is durable.
     pub(crate) poisoned: bool,
+}
+
+impl Slot {
+    /// Does `work` on the session's open files, under its lock between processes, if that is free.
+    pub(crate) fn under_lock<T>(&mut self, work: impl FnOnce(&mut Open) -> T) -> Result<Attempt<T>> {
+        let Some(open) = &mut self.open else { return Ok(Attempt::Busy) };
+        if !lock::try_lock(&*open.lock, &open.folder)? {
+            return Ok(Attempt::Busy);
+        }
+        let done = work(open);
+        if open.lock.unlock().is_err() {
+            // Closing it gives the lock back as well. What was written is written.
+            self.open = None;
+        }
+        Ok(Attempt::Done(done))
+    }
+
+    /// Before anything is written: fails where an earlier failure left in doubt what is durable.
+    pub(crate) fn check_poison(&self, id: SessionId) -> Result<()> {
+        if self.poisoned { Err(poisoned(&format!("session {id}"))) } else { Ok(()) }
+    }
 }
 
 /// The files of a session.
@@ -101,15 +122,6 @@ impl Open {
 
     fn log_path(&self) -> PathBuf {
         self.folder.join(layout::LOG)
-    }
-
-    /// Takes the lock between processes, if it is free.
-    pub(crate) fn try_lock(&self) -> Result<bool> {
-        lock::try_lock(&*self.lock, &self.folder)
-    }
-
-    pub(crate) fn unlock(&self) -> Result<()> {
-        self.lock.unlock().map_err(|e| failed("unlock", &self.folder, e))
     }
 
     /// The folder, by which the session is locked.
