@@ -107,7 +107,7 @@ fn delete_locked(
     let known = match record::load(env, folder, owner) {
         Ok(None) => return Err(not_found(id)),
         Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
-            return Ok(Attempt::Done(Arc::new(loaded.record)));
+            return Ok(Attempt::Done(loaded.record));
         }
         Ok(Some(loaded)) if loaded.bad.is_none_or(|bad| !bad.middle) => {
             return Err(Error::new(
@@ -118,7 +118,7 @@ fn delete_locked(
         Ok(Some(loaded)) => Some(loaded.record),
         // A session that was deleted before and of which the log is damaged has its tombstone.
         Err(error) if *error.kind() == ErrorKind::Corrupt => {
-            record::read_tombstone(env, folder, owner).ok().flatten()
+            record::read_tombstone(env, folder, owner).ok().flatten().map(Arc::new)
         }
         Err(error) => return Err(error),
     };
@@ -126,7 +126,7 @@ fn delete_locked(
     let workspace = workspace.ok_or_else(|| corrupt(folder, "lies in no workspace"))?;
     let log = folder.join(layout::LOG);
     let last = last_event(env, &log, owner)?;
-    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
+    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason);
     let done = renew_log(env, locked, &log)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));

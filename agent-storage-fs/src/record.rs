@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::session::Session;
@@ -28,7 +29,7 @@ const NO_COMMIT: &str = "holds no whole commit of its session, though that has a
 /// A session as its folder shows it.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) record: Session,
+    pub(crate) record: Arc<Session>,
     /// The offset behind the last complete commit.
     pub(crate) end: u64,
     /// The log as it was looked at.
@@ -65,17 +66,18 @@ impl Bad {
 /// What a walk over a log came to.
 #[derive(Debug)]
 pub(crate) struct Folded {
-    pub(crate) record: Option<Session>,
+    pub(crate) record: Option<Arc<Session>>,
     pub(crate) end: u64,
     pub(crate) bad: Option<Bad>,
 }
 
-/// Applies the whole commits of a log between `from`, where `record` ends, and `len`.
+/// Applies the whole commits of a log between `from`, where `record` ends, and `len`. A record that others hold is copied
+/// if there are any.
 pub(crate) fn fold(
     file: &dyn IoFile,
     log: &Path,
     owner: Owner,
-    record: Option<Session>,
+    record: Option<Arc<Session>>,
     from: u64,
     len: u64,
 ) -> Result<Folded> {
@@ -127,11 +129,15 @@ fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
     next && of_commit && event.n as usize == commit.len() + 1
 }
 
-fn apply(record: &mut Option<Session>, id: SessionId, events: impl Iterator<Item = Event>) -> Result<()> {
+fn apply(
+    record: &mut Option<Arc<Session>>,
+    id: SessionId,
+    events: impl Iterator<Item = Event>,
+) -> Result<()> {
     for event in events {
         match record {
-            Some(record) => record.apply(&event)?,
-            None => *record = Some(Session::begin(id, &event)?),
+            Some(record) => Arc::make_mut(record).apply(&event)?,
+            None => *record = Some(Arc::new(Session::begin(id, &event)?)),
         }
     }
     Ok(())
@@ -161,10 +167,11 @@ pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFil
     let log = folder.join(layout::LOG);
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
     if let Some(record) = read_tombstone(env, folder, owner)? {
+        let record = Arc::new(record);
         return Ok(Loaded { record, end: stat.len, stat, snapshot: 0, bad: None, purged: true });
     }
     let start = read_snapshot(env, folder, owner, file, stat.len);
-    let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(record), offset));
+    let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(Arc::new(record)), offset));
     let folded = fold(file, &log, owner, record, from, stat.len)?;
     let Some(record) = folded.record else {
         return Err(holds_none(file, &log, stat.len));

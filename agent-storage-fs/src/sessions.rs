@@ -364,11 +364,10 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
     if stat.id != known.id || stat.len < known.end || known.purged {
         return Ok(None);
     }
-    let record = Some(Session::clone(&known.record));
-    let folded = fold(&*file, &log, tenant.layout.owner(id), record, known.end, stat.len)?;
+    let folded = fold(&*file, &log, tenant.layout.owner(id), Some(known.record), known.end, stat.len)?;
     match (folded.record, folded.bad) {
         (Some(record), None) => Ok(Some(Cached {
-            record: Arc::new(record),
+            record,
             end: folded.end,
             len: stat.len,
             sure: known.sure,
@@ -399,7 +398,7 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
             _ => {}
         }
         return Ok(Some(Cached {
-            record: Arc::new(loaded.record),
+            record: loaded.record,
             end: loaded.end,
             len: loaded.stat.len,
             sure: 0,

@@ -170,7 +170,7 @@ impl Open {
         let log_path = self.log_path();
         let appended = match known.filter(|state| state.end < stat.len) {
             Some(state) => {
-                let record = Some(Session::clone(&state.record));
+                let record = Some(state.record.clone());
                 let folded = fold(&*self.log, &log_path, self.owner, record, state.end, stat.len)?;
                 // What is wrong may be wrong before that, too; then the whole log tells.
                 folded.record.filter(|_| folded.bad.is_none()).map(|record| {
@@ -202,7 +202,7 @@ impl Open {
             None => {}
         }
         Ok(State {
-            record: Arc::new(loaded.record),
+            record: loaded.record,
             end: loaded.end,
             synced: known.map_or(0, |known| known.synced),
             snapshot: loaded.snapshot,
@@ -225,7 +225,7 @@ impl Open {
         }
         let record = folded.record.ok_or_else(|| corrupt(&path, "holds no event"))?;
         write_snapshot(&self.env, &self.folder, self.owner, &record, state.end)?;
-        state.record = Arc::new(record);
+        state.record = record;
         state.snapshot = state.end;
         Ok(self.state())
     }
