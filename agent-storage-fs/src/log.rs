@@ -5,7 +5,7 @@ use std::{fmt, io};
 use agent_core::event::Event;
 use agent_core::{CommitId, Error, ErrorKind, Result};
 use memchr::{memchr, memrchr};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::io::{IoFile, read_full};
 use crate::owner::Owner;
@@ -19,24 +19,45 @@ const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
-/// Appends a JSON object, that of `what`, as a line that ends with the checksum of its owner and the bytes before it.
+/// Appends the JSON of `value`, which is an object, as a line that ends with the checksum of its owner and the bytes
+/// before it. Errors say that it is `what`.
+///
+/// # Errors
+///
+/// As for [`seal`]; `InvalidInput` where it has no JSON form.
+pub(crate) fn frame(
+    owner: Owner,
+    what: &dyn fmt::Display,
+    value: &impl Serialize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, value).map_err(|source| {
+        Error::new(ErrorKind::InvalidInput, format!("{what} has no JSON form")).with_source(source)
+    })?;
+    seal(owner, what, start, out)
+}
+
+/// Ends the line of which the JSON object stands in `out`, from `start` on.
 ///
 /// # Errors
 ///
 /// `InvalidInput` if the JSON is not an object on one line: nobody could read it back.
-pub(crate) fn frame(owner: Owner, what: &dyn fmt::Display, json: &str, out: &mut Vec<u8>) -> Result<()> {
-    let body = json.strip_suffix('}').filter(|body| memchr(b'\n', body.as_bytes()).is_none());
-    let Some(body) = body.map(str::as_bytes) else {
+fn seal(owner: Owner, what: &dyn fmt::Display, start: usize, out: &mut Vec<u8>) -> Result<()> {
+    let is_line = out.len() > start && out.ends_with(b"}") && memchr(b'\n', &out[start..]).is_none();
+    if !is_line {
+        out.truncate(start);
         return Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
                 "{what} has no JSON on one line, and is not written; take payloads in as `RawJson`, which is compact"
             ),
         ));
-    };
-    out.extend_from_slice(body);
+    }
+    out.pop();
+    let checksum = format!("{:08x}", owner.checksum(&out[start..]));
     out.extend_from_slice(CRC_OPEN);
-    out.extend_from_slice(format!("{:08x}", owner.checksum(body)).as_bytes());
+    out.extend_from_slice(checksum.as_bytes());
     out.extend_from_slice(CRC_CLOSE);
     out.push(b'\n');
     Ok(())
@@ -46,19 +67,16 @@ pub(crate) fn frame(owner: Owner, what: &dyn fmt::Display, json: &str, out: &mut
 pub(crate) fn lines(owner: Owner, events: &[Event]) -> Result<Vec<u8>> {
     let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
     for event in events {
-        let what = format_args!("event {} of session {}", event.seq, owner.id);
-        frame(owner, &what, &event.to_json(), &mut lines)?;
+        frame(owner, &format_args!("event {} of session {}", event.seq, owner.id), event, &mut lines)?;
     }
     Ok(lines)
 }
 
-/// The JSON object of a line (without its line break) whose checksum is right.
-pub(crate) fn unframe(owner: Owner, line: &[u8]) -> Option<String> {
-    let body = checked(line, owner.seed)?;
-    let mut json = String::with_capacity(body.len() + 1);
-    json.push_str(std::str::from_utf8(body).ok()?);
-    json.push('}');
-    Some(json)
+/// A line (without its line break) whose checksum is right, as it stands, checksum and all: those who read the JSON look
+/// for the fields that they know.
+pub(crate) fn unframe(owner: Owner, line: &[u8]) -> Option<&str> {
+    checked(line, owner.seed)?;
+    std::str::from_utf8(line).ok()
 }
 
 /// Whether a line is of the former form, whose checksum began with no owner.
@@ -116,12 +134,8 @@ impl Line<'_> {
         Event::from_json(self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
     }
 
-    /// The line as it stands, checksum and all: those who read it look for the fields that they know.
     fn json(&self) -> Option<&str> {
-        if !self.whole || checked(self.bytes, self.owner.seed).is_none() {
-            return None;
-        }
-        std::str::from_utf8(self.bytes).ok()
+        if self.whole { unframe(self.owner, self.bytes) } else { None }
     }
 }
 
@@ -272,6 +286,13 @@ mod tests {
         Owner::new(Owner::seed(&TenantId::default()), "019c60d9-9c46-853c-b6d7-6cec99e07585".parse().unwrap())
     }
 
+    /// Appends JSON as a line, as it is.
+    fn line(json: &str, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.extend_from_slice(json.as_bytes());
+        seal(owner(), &"a line", start, out)
+    }
+
     type Found = (u64, u64, Vec<u8>, bool);
 
     fn found(line: Line<'_>) -> Found {
@@ -385,7 +406,7 @@ mod tests {
         for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
             let mut bytes = Vec::new();
             let json = EVENT.replace("\"n\":1,\"of\":1", &format!("\"n\":{n},\"of\":{of}"));
-            frame(owner(), &"a line", &json, &mut bytes).unwrap();
+            line(&json, &mut bytes).unwrap();
             let (_folder, file) = file(&bytes);
             let mut lines = Forward::new(owner(), &*file, 0, bytes.len() as u64);
             let line = lines.next().unwrap().unwrap();
@@ -398,12 +419,12 @@ mod tests {
     fn json_that_is_not_one_line_is_refused() {
         for json in ["{\"seq\":1,\n\"data\":{}}", "{\"seq\":1}\n", "", "[]"] {
             let mut line = Vec::new();
-            let error = frame(owner(), &"event 1 of session x", json, &mut line).unwrap_err();
+            let error = self::line(json, &mut line).unwrap_err();
             assert_eq!(
                 (error.kind(), error.write_outcome()),
                 (&ErrorKind::InvalidInput, WriteOutcome::NotApplied)
             );
-            assert!(error.to_string().contains("event 1 of session x") && line.is_empty(), "{error}");
+            assert!(error.to_string().contains("a line") && line.is_empty(), "{error}");
         }
     }
 
@@ -411,9 +432,10 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_line_is_found() {
         let mut line = Vec::new();
-        frame(owner(), &"a line", r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
+        self::line(r#"{"seq":1,"data":{"text":"hello"}}"#, &mut line).unwrap();
         assert_eq!(line.pop(), Some(b'\n'));
-        assert_eq!(unframe(owner(), &line).unwrap(), r#"{"seq":1,"data":{"text":"hello"}}"#);
+        let json = unframe(owner(), &line).unwrap();
+        assert!(json.starts_with(r#"{"seq":1,"data":{"text":"hello"},"crc":""#), "{json}");
         for at in 0..line.len() {
             for bit in 0..8 {
                 let mut bad = line.clone();

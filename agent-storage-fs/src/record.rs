@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, SessionId};
+use agent_core::{Error, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
@@ -209,6 +209,7 @@ struct Format {
 
 #[derive(Deserialize)]
 struct SnapshotIn {
+    format: i64,
     offset: u64,
     record: Session,
 }
@@ -223,8 +224,8 @@ pub(crate) fn write_snapshot(
     offset: u64,
 ) -> Result<()> {
     let path = folder.join(layout::SNAPSHOT);
-    let json = to_json(owner, &path, &SnapshotOut { format: SNAPSHOT_FORMAT, offset, record })?;
-    env.replace_cache(&path, &json)
+    let line = to_line(owner, &path, &SnapshotOut { format: SNAPSHOT_FORMAT, offset, record })?;
+    env.replace_cache(&path, &line)
 }
 
 /// The snapshot, where there is one and the log is still the one that it was made of.
@@ -237,11 +238,8 @@ fn read_snapshot(
 ) -> Option<(Session, u64)> {
     let bytes = env.read_file(&folder.join(layout::SNAPSHOT)).ok()??;
     let json = unframe(owner, bytes.strip_suffix(b"\n")?)?;
-    if serde_json::from_str::<Format>(&json).ok()?.format != SNAPSHOT_FORMAT {
-        return None;
-    }
-    let SnapshotIn { offset, record } = serde_json::from_str(&json).ok()?;
-    if record.id != owner.id || offset > len {
+    let SnapshotIn { format, offset, record } = serde_json::from_str(json).ok()?;
+    if format != SNAPSHOT_FORMAT || record.id != owner.id || offset > len {
         return None;
     }
     let mut lines = Backward::new(owner, file, offset);
@@ -266,8 +264,8 @@ struct TombstoneIn {
 /// Keeps the record of a deleted session for good, before its log is cut.
 pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, owner: Owner, record: &Session) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
-    let json = to_json(owner, &path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
-    env.replace(folder, &path, &json)
+    let line = to_line(owner, &path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
+    env.replace(folder, &path, &line)
 }
 
 pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Session>> {
@@ -278,23 +276,19 @@ pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<O
     let Some(json) = unframe(owner, line) else {
         return Err(if is_former(line) { former(&path) } else { damaged() });
     };
-    let Format { format } = serde_json::from_str(&json).map_err(|_| damaged())?;
+    let Format { format } = serde_json::from_str(json).map_err(|_| damaged())?;
     if format != TOMBSTONE_FORMAT {
         return Err(newer(&path, format));
     }
-    let TombstoneIn { record } = serde_json::from_str(&json).map_err(|_| damaged())?;
+    let TombstoneIn { record } = serde_json::from_str(json).map_err(|_| damaged())?;
     if record.id != owner.id {
         return Err(corrupt(&path, &format!("belongs to session {}", record.id)));
     }
     Ok(Some(record))
 }
 
-fn to_json(owner: Owner, path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
-    let json = serde_json::to_string(value).map_err(|source| {
-        Error::new(ErrorKind::InvalidInput, format!("{} has no JSON form", path.display()))
-            .with_source(source)
-    })?;
-    let mut out = Vec::with_capacity(json.len() + 32);
-    frame(owner, &path.display(), &json, &mut out)?;
-    Ok(out)
+fn to_line(owner: Owner, path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    frame(owner, &path.display(), value, &mut line)?;
+    Ok(line)
 }
