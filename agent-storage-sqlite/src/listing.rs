@@ -129,15 +129,27 @@ fn walk(
     state: Option<SessionState>,
     after: Option<(Timestamp, SessionId)>,
 ) {
-    let mut place = "(s.last_active_at, s.id) <";
+    along(sql, tenant, by);
+    narrow(sql, query, by, state);
+    if let Some((at, id)) = after {
+        let place = match by {
+            By::Due(_) => "(s.due_at, s.id) >",
+            By::Label(..) => "(l.last_active_at, l.session) <",
+            _ => "(s.last_active_at, s.id) <",
+        };
+        sql.push(" AND ").push(place).push(" (").int(at.as_micros()).push(", ").value(id.to_string());
+        sql.push(")");
+    }
+}
+
+/// Which index is walked, and where it begins.
+fn along(sql: &mut Sql, tenant: &str, by: By<'_>) {
     match by {
         By::Due(until) => {
-            place = "(s.due_at, s.id) >";
             sql.push(" FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = ").value(tenant);
             sql.push(" AND s.due_at > -9000000000000000000 AND s.due_at <= ").int(until.as_micros());
         }
         By::Label(key, value) => {
-            place = "(l.last_active_at, l.session) <";
             sql.push(" FROM labels l CROSS JOIN sessions s ON s.log = l.log");
             sql.push(" WHERE l.tenant = ").value(tenant).push(" AND l.key = ").value(key);
             sql.push(" AND l.value = ").value(value);
@@ -156,6 +168,10 @@ fn walk(
             sql.push(" FROM sessions s INDEXED BY sessions_by_state WHERE s.tenant = ").value(tenant);
         }
     }
+}
+
+/// What else the query asks for.
+fn narrow(sql: &mut Sql, query: &SessionQuery, by: By<'_>, state: Option<SessionState>) {
     if let Some(workspace) = query.workspace {
         sql.push(" AND s.workspace = ").value(workspace.as_uuid().to_string());
     }
@@ -182,10 +198,6 @@ fn walk(
         sql.push(" AND EXISTS (SELECT 1 FROM labels x WHERE x.tenant = s.tenant AND x.key = ").value(key);
         sql.push(" AND x.value = ").value(value);
         sql.push(" AND x.last_active_at = s.last_active_at AND x.session = s.id)");
-    }
-    if let Some((at, id)) = after {
-        sql.push(" AND ").push(place).push(" (").int(at.as_micros()).push(", ").value(id.to_string());
-        sql.push(")");
     }
 }
 

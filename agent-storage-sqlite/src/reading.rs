@@ -123,17 +123,94 @@ pub(crate) fn read(
             Found::Broken => Found::Broken,
         }));
     }
+    let Some(Walked { extent, events, is_full, bad }) = walk(conn, tenant, id, read, most)? else {
+        return Ok(None);
+    };
+    let Some(extent) = extent else { return absent(conn, tenant, id).map(Some) };
+    let is_at_the_end = bad.is_none() && !is_full;
+    let bad = if is_at_the_end { gap(read, extent, &events, None, &id.to_string()) } else { bad };
+    let is_empty = events.is_empty();
+    let page = || EventPage::collect(read, events.into_iter().map(Ok));
+    let Some(bad) = bad else { return Ok(Some(Found::Whole(page()?))) };
+    if is_empty {
+        return Err(bad.into());
+    }
+    let page = page()?;
+    if page.next.is_some() {
+        return Ok(Some(Found::Whole(page)));
+    }
+    let damaged = Damaged::new(format!("session {id}"), bad.to_string());
+    Ok(Some(Found::Whole(page.with_damaged(vec![damaged]))))
+}
+
+/// What a walk along the log found of what a page asks for.
+#[derive(Debug, Default)]
+struct Walked {
+    /// Nothing where there is no record of the session.
+    extent: Option<Extent>,
+    events: Vec<Event>,
+    /// Whether the page is full, so that nothing is known of what lies behind it.
+    is_full: bool,
+    /// What is wrong behind the events.
+    bad: Option<Error>,
+}
+
+/// Reads the rows of a page, up to the first that is damaged or missing; `None` where they have more than `most` bytes.
+fn walk(
+    conn: &Connection,
+    tenant: &str,
+    id: SessionId,
+    read: &ReadEvents,
+    most: usize,
+) -> Step<Option<Walked>> {
+    let limit = read.limit.min(agent_core::store::PAGE_MAX);
+    let name = id.to_string();
+    let (sql, values) = page_query(tenant, &name, read, limit);
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let (mut walked, mut bytes, mut found) = (Walked::default(), 0, 0);
+    while let Some(row) = rows.next()? {
+        if optional(row, 0)?.is_none() {
+            walked.extent = Some(Extent::of(row)?);
+            continue;
+        }
+        found += row.get_ref(2)?.as_bytes().map_or(0, <[u8]>::len);
+        if found > most {
+            return Ok(None);
+        }
+        let gap_before = |event: &Event| {
+            walked.extent.and_then(|it| gap(read, it, &walked.events, Some(event.seq), &name))
+        };
+        let event =
+            match event(row, 0, tenant, &name)?.and_then(|event| gap_before(&event).map_or(Ok(event), Err)) {
+                Ok(event) => event,
+                Err(error) => {
+                    walked.bad = Some(error);
+                    break;
+                }
+            };
+        bytes += event.size_bytes();
+        walked.is_full =
+            walked.events.len() >= limit || (!walked.events.is_empty() && bytes > read.max_bytes);
+        walked.events.push(event);
+        if walked.is_full {
+            break;
+        }
+    }
+    Ok(Some(walked))
+}
+
+/// The statement of a page, and its values.
+fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (&'static str, Vec<Value>) {
     let sql = match (read.newest, read.kinds.is_empty()) {
         (false, true) => OLDEST,
         (true, true) => NEWEST,
         (false, false) => OLDEST_OF,
         (true, false) => NEWEST_OF,
     };
-    let name = id.to_string();
-    let limit = read.limit.min(agent_core::store::PAGE_MAX);
     let mut values: Vec<Value> = vec![
         tenant.to_owned().into(),
-        name.clone().into(),
+        session.to_owned().into(),
         int(read.after.get()).into(),
         read.before.map_or(i64::MAX, |before| int(before.get())).into(),
         // One more than asked for tells whether there is another page.
@@ -142,53 +219,7 @@ pub(crate) fn read(
     if !read.kinds.is_empty() {
         values.push(to_text(&read.kinds).into());
     }
-    let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query(params_from_iter(values))?;
-    let (mut extent, mut events, mut bytes) = (None, Vec::<Event>::new(), 0);
-    let (mut bad, mut full, mut found) = (None, false, 0);
-    while let Some(row) = rows.next()? {
-        if optional(row, 0)?.is_none() {
-            extent = Some(Extent::of(row)?);
-            continue;
-        }
-        found += row.get_ref(2)?.as_bytes().map_or(0, <[u8]>::len);
-        if found > most {
-            return Ok(None);
-        }
-        let event = match event(row, 0, tenant, &name)? {
-            Ok(event) => event,
-            Err(error) => {
-                bad = Some(error);
-                break;
-            }
-        };
-        if let Some(error) = extent.and_then(|extent| gap(read, extent, &events, Some(event.seq), &name)) {
-            bad = Some(error);
-            break;
-        }
-        bytes += event.size_bytes();
-        full = events.len() >= limit || (!events.is_empty() && bytes > read.max_bytes);
-        events.push(event);
-        if full {
-            break;
-        }
-    }
-    let Some(extent) = extent else { return absent(conn, tenant, id).map(Some) };
-    if bad.is_none() && !full {
-        bad = gap(read, extent, &events, None, &name);
-    }
-    let Some(bad) = bad else {
-        return Ok(Some(Found::Whole(EventPage::collect(read, events.into_iter().map(Ok))?)));
-    };
-    if events.is_empty() {
-        return Err(bad.into());
-    }
-    let page = EventPage::collect(read, events.into_iter().map(Ok))?;
-    if page.next.is_some() {
-        return Ok(Some(Found::Whole(page)));
-    }
-    let damaged = Damaged::new(format!("session {id}"), bad.to_string());
-    Ok(Some(Found::Whole(page.with_damaged(vec![damaged]))))
+    (sql, values)
 }
 
 /// The error for an event that should stand before `next` (or before the end, where there is no next) and does not.
