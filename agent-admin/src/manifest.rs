@@ -177,8 +177,44 @@ impl Manifest {
                 ),
             ));
         }
+        let mut missing = self.missing_ancestors(store, &members, completes).await?;
+        missing.push(self.missing_events(store).await?);
+        // All of it is decided before any of it is stored, so that nothing of a document that is refused stays behind.
+        for Missing { id, there, rest } in &mut missing {
+            for commit in commits(*id, rest) {
+                if let Plan::Write { after, .. } = plan(there.as_deref(), &commit?)? {
+                    *there = Some(after);
+                }
+            }
+        }
+        for Missing { id, rest, .. } in missing {
+            for commit in commits(id, rest) {
+                store.settle(commit?).await?;
+            }
+        }
+        let imported = store.load(id).await?;
+        if imported.head != self.session.head {
+            return Err(Error::new(
+                ErrorKind::Conflict { head: Some(imported.head) },
+                format!(
+                    "session {id} is at event {}, not at {}; somebody writes to it",
+                    imported.head, self.session.head
+                ),
+            ));
+        }
+        Ok(imported)
+    }
+
+    /// What the store lacks of the sessions that this one was made from, whose records are the first of `members`.
+    async fn missing_ancestors<S: SessionStore + ?Sized>(
+        &self,
+        store: &S,
+        members: &[Arc<Session>],
+        completes: bool,
+    ) -> Result<Vec<Missing<'_>>> {
+        let id = self.session.id;
         let mut missing = Vec::with_capacity(members.len());
-        for (Ancestor { session, events }, record) in self.ancestors.iter().zip(&members) {
+        for (Ancestor { session, events }, record) in self.ancestors.iter().zip(members) {
             let there = find(store, *session).await?;
             // What a session that was deleted there still shares is for the store to say.
             if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
@@ -206,8 +242,14 @@ impl Manifest {
                     ),
                 ));
             }
-            missing.push((*session, there, rest));
+            missing.push(Missing { id: *session, there, rest });
         }
+        Ok(missing)
+    }
+
+    /// What the store lacks of the session itself.
+    async fn missing_events<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Missing<'_>> {
+        let id = self.session.id;
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
             return Err(Error::new(
@@ -216,31 +258,7 @@ impl Manifest {
             ));
         }
         let rest = not_there(store, id, there.as_deref(), &self.events, true).await?;
-        missing.push((id, there, rest));
-        // All of it is decided before any of it is stored, so that nothing of a document that is refused stays behind.
-        for (id, there, rest) in &mut missing {
-            for commit in commits(*id, rest) {
-                if let Plan::Write { after, .. } = plan(there.as_deref(), &commit?)? {
-                    *there = Some(after);
-                }
-            }
-        }
-        for (id, _, rest) in missing {
-            for commit in commits(id, rest) {
-                store.settle(commit?).await?;
-            }
-        }
-        let imported = store.load(id).await?;
-        if imported.head != self.session.head {
-            return Err(Error::new(
-                ErrorKind::Conflict { head: Some(imported.head) },
-                format!(
-                    "session {id} is at event {}, not at {}; somebody writes to it",
-                    imported.head, self.session.head
-                ),
-            ));
-        }
-        Ok(imported)
+        Ok(Missing { id, there, rest })
     }
 
     /// The records that the document's events make, the session's own last. Refuses those that cannot have come to be as it
@@ -338,6 +356,14 @@ impl Manifest {
         });
         Ok(Self { session: Arc::new(session), events, ancestors: ancestors.collect::<Result<_>>()? })
     }
+}
+
+/// What a store lacks of a session of the document.
+struct Missing<'a> {
+    id: SessionId,
+    /// The record that it goes behind; nothing where all of the session is missing.
+    there: Option<Arc<Session>>,
+    rest: &'a [Event],
 }
 
 /// The sessions that another was made from, parents first: each whole as far as one that was made from it shares it.

@@ -154,25 +154,13 @@ impl Work<'_> {
 
     /// Brings a session to where it is in the source; `None` where its end is still to come.
     async fn attempt(&self, id: SessionId, stage: CopyStage) -> Result<Option<Outcome>, Stop> {
-        let (from, to) = (&*self.copy.from.sessions, &*self.copy.to.sessions);
         let needed = self.tally().needed.get(&id).copied();
         if let (CopyStage::Deletions, Some(by)) = (stage, needed) {
             return Err(Stop::Refused(format!(
                 "its end is not copied before session {by} is, which was made from it"
             )));
         }
-        // First the target: what it has the source had before.
-        let there = match to.load(id).await.map_err(Stop::of_target) {
-            Ok(there) => Some(there),
-            Err(Stop::Absent(_)) => None,
-            Err(stop) => return Err(stop),
-        };
-        let record = from.load(id).await.map_err(Stop::of_source)?;
-        if let Some(what) = &record.newer {
-            return Err(Stop::Refused(format!(
-                "it holds {what} of a newer version of this library; update it"
-            )));
-        }
+        let (there, record) = self.both(id).await?;
         let survey = self.survey(&record).await?;
         let is_deleted = record.status.state == SessionState::Deleted;
         let is_purged = survey.last < record.head;
@@ -196,9 +184,7 @@ impl Work<'_> {
             self.tombstone(&record, is_bare, is_end).await?;
         }
         if is_purged && is_end {
-            // Doing it again is fine: a copy that was cut off may have left it undone.
-            let now = to.load(id).await.map_err(Stop::of_target)?;
-            to.purge(Purge::new(id, now.head).keep(survey.last)).await.map_err(Stop::of_target)?;
+            self.purge(id, survey.last).await?;
         }
         self.verify(&record, start, until, &sent).await?;
         {
@@ -210,18 +196,49 @@ impl Work<'_> {
             return Ok(None);
         }
         if !is_purged {
-            let mut now = Arc::unwrap_or_clone(to.load(id).await.map_err(Stop::of_target)?);
-            let mut here = Arc::unwrap_or_clone(record);
-            // Of no event, so no store can be told of them.
-            (now.extra, here.extra) = (RawFields::new(), RawFields::new());
-            if now != here {
-                let at =
-                    if now.head == here.head { "with another record" } else { "and somebody writes to it" };
-                return Err(Stop::Refused(format!("the target is at event {} {at}", now.head)));
-            }
+            self.compare(record).await?;
         }
         let is_new = sent.events > 0 || (is_deleted && !over);
         Ok(Some(if is_new { Outcome::Copied } else { Outcome::Present }))
+    }
+
+    /// The record in the target, where there is one, and the one in the source.
+    async fn both(&self, id: SessionId) -> Result<(Option<Arc<Session>>, Arc<Session>), Stop> {
+        // First the target: what it has the source had before.
+        let there = match self.copy.to.sessions.load(id).await.map_err(Stop::of_target) {
+            Ok(there) => Some(there),
+            Err(Stop::Absent(_)) => None,
+            Err(stop) => return Err(stop),
+        };
+        let record = self.copy.from.sessions.load(id).await.map_err(Stop::of_source)?;
+        match &record.newer {
+            Some(what) => {
+                Err(Stop::Refused(format!("it holds {what} of a newer version of this library; update it")))
+            }
+            None => Ok((there, record)),
+        }
+    }
+
+    /// Purges in the target what was purged in the source. Doing it again is fine: a copy that was cut off may have left
+    /// it undone.
+    async fn purge(&self, id: SessionId, keep: Seq) -> Result<(), Stop> {
+        let to = &*self.copy.to.sessions;
+        let now = to.load(id).await.map_err(Stop::of_target)?;
+        to.purge(Purge::new(id, now.head).keep(keep)).await.map_err(Stop::of_target)?;
+        Ok(())
+    }
+
+    /// Refuses a copy whose record is not that of the source.
+    async fn compare(&self, record: Arc<Session>) -> Result<(), Stop> {
+        let there = self.copy.to.sessions.load(record.id).await.map_err(Stop::of_target)?;
+        let (mut now, mut here) = (Arc::unwrap_or_clone(there), Arc::unwrap_or_clone(record));
+        // Of no event, so no store can be told of them.
+        (now.extra, here.extra) = (RawFields::new(), RawFields::new());
+        if now == here {
+            return Ok(());
+        }
+        let at = if now.head == here.head { "with another record" } else { "and somebody writes to it" };
+        Err(Stop::Refused(format!("the target is at event {} {at}", now.head)))
     }
 
     /// Looks through the source's log, so that nothing of it is written where a part is damaged.
