@@ -1,6 +1,7 @@
 //! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
 
 use std::cmp::Reverse;
+use std::ops::ControlFlow;
 
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
@@ -8,7 +9,7 @@ use tracing::{Instrument, debug, info_span, warn};
 use crate::context::ModelContext;
 use crate::holdings::effective_mounts;
 use crate::runtime::agent::{AgentRuntime, Slot};
-use crate::runtime::ask::{AnswerEnd, ask};
+use crate::runtime::ask::{Answer, AnswerEnd, ask};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
 use crate::runtime::driver::Driver;
@@ -32,6 +33,13 @@ struct Ending {
     /// What was said and is not stored yet.
     said: Vec<NewEvent>,
     outcome: RunOutcome,
+}
+
+impl Ending {
+    /// All that was said is stored.
+    fn of(text: String, outcome: RunOutcome) -> Self {
+        Self { text, said: Vec::new(), outcome }
+    }
 }
 
 impl Driver {
@@ -132,81 +140,91 @@ impl Driver {
 
     async fn steps(&mut self) -> Result<Ending> {
         let runtime = self.handle.runtime().clone();
-        let config = runtime.config();
         self.settings = Settings::for_session(&runtime, &self.session, self.theirs.take()).await?;
         if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
             // Said before tools run whose results nobody would be given.
-            let outcome = RunOutcome::Failed(self.failure(&error));
-            return Ok(Ending { text: String::new(), said: Vec::new(), outcome });
+            return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
         }
-        self.know_secrets().await?;
-        let limits = self.settings.limits.clone();
-        let mut context =
-            ModelContext::read(&*runtime.storage.sessions, &self.session, limits.context).await?;
-        for damage in context.damaged() {
-            warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
-        }
-        if config.spans {
-            self.prelude.extend(spans::started(&self.run.to_string(), "run"));
-        }
-        self.tell_wakes(&mut context);
-        let mut text = String::new();
+        let mut context = self.context().await?;
         if !self.session.open_calls.is_empty() {
             let after = self.answered_calls(&mut context).await?;
             if let Some(outcome) = outcome_of(after) {
-                return Ok(Ending { text, said: Vec::new(), outcome });
+                return Ok(Ending::of(String::new(), outcome));
             }
         }
-        for _ in 0..limits.turns {
+        let mut text = String::new();
+        for _ in 0..self.settings.limits.turns {
             if self.asked_to_end()? {
-                return Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Interrupted });
+                return Ok(Ending::of(text, RunOutcome::Interrupted));
             }
-            context.trim();
-            let answer = ask(self, &context).await;
-            text = answer.text;
-            let mut said = Vec::new();
-            if self.settings.keep_thinking && !answer.thinking.is_empty() {
-                said.push(Body::AgentThinking(Message::new(answer.thinking)));
-            }
-            if !text.trim().is_empty() {
-                said.push(Body::AgentMessage(Message::new(text.clone())));
-            }
-            let full = match answer.end {
-                AnswerEnd::Full(full) => Some(full),
-                _ => None,
-            };
-            let outcome = match answer.end {
-                AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
-                AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
-                AnswerEnd::Failed(error) => Some(RunOutcome::Failed(self.failure(&error))),
-                AnswerEnd::Done(stop) if answer.calls.is_empty() || stop != StopReason::EndTurn => {
-                    Some(RunOutcome::Completed(stop.reason()))
-                }
-                AnswerEnd::Full(full) if answer.calls.is_empty() => {
-                    Some(RunOutcome::Completed(full.reason()))
-                }
-                AnswerEnd::Full(_) | AnswerEnd::Done(_) => None,
-            };
-            if let Some(outcome) = outcome {
-                let said = said.iter().map(NewEvent::of).collect();
-                return Ok(Ending { text, said, outcome });
-            }
-            let calls = self.named(answer.calls, &context);
-            if let Some(full @ Full::Bytes(..)) = full {
-                let why = format!("not called: the answer reached its limit of {full}");
-                self.refuse_calls(&calls, said, &why).await?;
-                let outcome = RunOutcome::Completed(full.reason());
-                return Ok(Ending { text, said: Vec::new(), outcome });
-            }
-            let after = self.call_tools(calls, said, &mut context).await?;
-            if let Some(outcome) = outcome_of(after) {
-                return Ok(Ending { text, said: Vec::new(), outcome });
-            }
-            if full.is_some() || self.tool_calls > limits.tool_calls {
-                break;
+            match self.turn(&mut context).await? {
+                ControlFlow::Continue(said) => text = said,
+                ControlFlow::Break(ending) => return Ok(ending),
             }
         }
-        Ok(Ending { text, said: Vec::new(), outcome: RunOutcome::Completed(Reason::MaxTurns) })
+        Ok(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns)))
+    }
+
+    /// What the model is asked with at first.
+    async fn context(&mut self) -> Result<ModelContext> {
+        self.know_secrets().await?;
+        let runtime = self.handle.runtime();
+        let limits = self.settings.limits.context;
+        let mut context = ModelContext::read(&*runtime.storage.sessions, &self.session, limits).await?;
+        for damage in context.damaged() {
+            warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
+        }
+        if runtime.config().spans {
+            self.prelude.extend(spans::started(&self.run.to_string(), "run"));
+        }
+        self.tell_wakes(&mut context);
+        Ok(context)
+    }
+
+    /// Asks the model once and makes the calls that it asks for: the end of the run, or the text with which it goes on.
+    async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
+        context.trim();
+        let Answer { text, thinking, calls, end } = ask(self, context).await;
+        let mut said = Vec::new();
+        if self.settings.keep_thinking && !thinking.is_empty() {
+            said.push(Body::AgentThinking(Message::new(thinking)));
+        }
+        if !text.trim().is_empty() {
+            said.push(Body::AgentMessage(Message::new(text.clone())));
+        }
+        let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
+        if let Some(outcome) = self.outcome_of_answer(end, calls.is_empty())? {
+            let said = said.iter().map(NewEvent::of).collect();
+            return Ok(ControlFlow::Break(Ending { text, said, outcome }));
+        }
+        let calls = self.named(calls, context);
+        if let Some(full @ Full::Bytes(..)) = full {
+            let why = format!("not called: the answer reached its limit of {full}");
+            self.refuse_calls(&calls, said, &why).await?;
+            return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(full.reason()))));
+        }
+        let after = self.call_tools(calls, said, context).await?;
+        if let Some(outcome) = outcome_of(after) {
+            return Ok(ControlFlow::Break(Ending::of(text, outcome)));
+        }
+        if full.is_some() || self.tool_calls > self.settings.limits.tool_calls {
+            return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns))));
+        }
+        Ok(ControlFlow::Continue(text))
+    }
+
+    /// How the run ends with an answer, where it does: with one that asks for no calls, or that broke off.
+    fn outcome_of_answer(&self, end: AnswerEnd, is_last: bool) -> Result<Option<RunOutcome>> {
+        Ok(match end {
+            AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
+            AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
+            AnswerEnd::Failed(error) => Some(RunOutcome::Failed(self.failure(&error))),
+            AnswerEnd::Done(stop) if is_last || stop != StopReason::EndTurn => {
+                Some(RunOutcome::Completed(stop.reason()))
+            }
+            AnswerEnd::Full(full) if is_last => Some(RunOutcome::Completed(full.reason())),
+            AnswerEnd::Full(_) | AnswerEnd::Done(_) => None,
+        })
     }
 
     /// Tells the model which wakes the run is for; without that it would be asked nothing.
