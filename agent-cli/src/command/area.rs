@@ -15,7 +15,7 @@ use crate::bounded::{BLOB_MAX, read};
 use crate::failure::Failure;
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum AreaCommand {
     /// List the names in an area
     List {
         #[command(flatten)]
@@ -72,7 +72,7 @@ impl Area {
     }
 }
 
-impl Command {
+impl AreaCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { area } => {

@@ -9,7 +9,7 @@ use super::tenants::AllTenants;
 use crate::failure::Failure;
 
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Command {
+pub(crate) struct AuditCommand {
     /// At most so many notes
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Command {
     tenants: AllTenants,
 }
 
-impl Command {
+impl AuditCommand {
     pub(super) fn tenants(&self) -> &AllTenants {
         &self.tenants
     }

@@ -22,7 +22,7 @@ const KEYS: [(&str, &str); 3] = [
 ];
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ConfigCommand {
     /// Show what the layers of configuration come to: the host's file, the workspace's over it, the environment over both
     Show {
         /// Of this workspace [default: the one that the device is bound to]
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl ConfigCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         let Self::Show { workspace, explain } = self;
         let config = merged(site, workspace).await?;

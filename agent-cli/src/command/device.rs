@@ -11,7 +11,7 @@ use super::tenants::AllTenants;
 use crate::failure::Failure;
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum DeviceCommand {
     /// List devices, and the workspaces that they are bound to
     List {
         /// Only those that are bound to this workspace
@@ -40,7 +40,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl DeviceCommand {
     pub(super) fn tenants(&self) -> Option<&AllTenants> {
         match self {
             Self::List { tenants, .. } => Some(tenants),

@@ -25,28 +25,34 @@ use clap::Subcommand;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::stdout;
+use area::AreaCommand;
+use audit::AuditCommand;
+use config::ConfigCommand;
+use device::DeviceCommand;
 use output::Out;
+use session::SessionCommand;
 use site::Site;
 use tenants::AllTenants;
+use workspace::WorkspaceCommand;
 
 /// What can be done beside the conversation.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Workspaces: list, create, show, set the main session, delete, collect what nobody uses
     #[command(subcommand)]
-    Workspace(workspace::Command),
+    Workspace(WorkspaceCommand),
     /// Sessions: list, show, export, import, fork, pin, salvage, delete
     #[command(subcommand)]
-    Session(session::Command),
+    Session(SessionCommand),
     /// What all sessions of a workspace share, in its areas mcp, skills and memory: list, get, put, delete
     #[command(subcommand)]
-    Area(area::Command),
+    Area(AreaCommand),
     /// Devices, and the workspaces that they are bound to
     #[command(subcommand)]
-    Device(device::Command),
+    Device(DeviceCommand),
     /// Configuration
     #[command(subcommand)]
-    Config(config::Command),
+    Config(ConfigCommand),
     /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
     Copy(copy::Copy),
     /// Copy a database file whole, with all tenants, while others write to it: a snapshot of one moment
@@ -54,7 +60,7 @@ pub(crate) enum Command {
     /// Set aside, end, delete and purge sessions by their age
     Sweep(sweep::Sweep),
     /// What commands have done to workspaces and devices, which sessions they removed, as which device and when: the latest first
-    Audit(audit::Command),
+    Audit(AuditCommand),
     /// Look through everything that is stored, and name what is damaged
     Verify {
         #[command(flatten)]
@@ -129,7 +135,7 @@ impl Command {
 
     /// Whether it says something without a store, too.
     fn is_of_the_host(&self) -> bool {
-        matches!(self, Self::Config(config::Command::Show { workspace: None, .. }))
+        matches!(self, Self::Config(ConfigCommand::Show { workspace: None, .. }))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::screen::spoken;
 use crate::slash::{SHOWN, minute};
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum SessionCommand {
     /// List sessions, the one that was used last first
     List {
         /// Only of this workspace
@@ -126,7 +126,7 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-impl Command {
+impl SessionCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { workspace, state, label, all, limit, after, tenants: _ } => {

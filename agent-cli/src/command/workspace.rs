@@ -20,7 +20,7 @@ use crate::offline::OfflineModel;
 use crate::slash::minute;
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum WorkspaceCommand {
     /// List workspaces, the one that was used last first
     List {
         /// Show those whose deletion has begun, too
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl WorkspaceCommand {
     pub(super) fn makes_store(&self) -> bool {
         matches!(self, Self::Create { .. })
     }
