@@ -305,10 +305,12 @@ impl Work<'_> {
         (tally.done, tally.total) = (0, None);
     }
 
-    /// A page of a list of the source; names what of it cannot be read. `None` where the list cannot be read at all.
-    fn page<T>(&self, list: &str, page: Result<Page<T>>) -> Result<Option<Page<T>>> {
+    /// The next page of a list of the source; names what of it cannot be read. `None` at the end, and where the list cannot be
+    /// read at all.
+    fn page<T>(&self, list: &str, page: Result<Option<Page<T>>>) -> Result<Option<Page<T>>> {
         let (damaged, page) = match page {
-            Ok(mut page) => (std::mem::take(&mut page.damaged), Some(page)),
+            Ok(None) => return Ok(None),
+            Ok(Some(mut page)) => (std::mem::take(&mut page.damaged), Some(page)),
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 (vec![Damaged::new(format!("the list of {list}"), told(&error))], None)
             }

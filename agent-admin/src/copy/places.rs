@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt;
+
 use crate::copy::{CopyStage, Outcome, Stop, Work};
 use agent_core::commit::Expect;
 use agent_core::model::{Workspace, WorkspaceStatus};
-use agent_core::store::{Binding, BindingQuery, PAGE_MAX, WorkspaceQuery};
+use agent_core::store::{Binding, BindingQuery, PAGE_MAX, WorkspaceQuery, pages};
 use agent_core::{ErrorKind, Result, Revision, SessionId, Timestamp, WorkspaceId};
 
 /// The name of a workspace that is made to be deleted at once. One that bears it is this library's own work, cut off.
@@ -20,14 +22,13 @@ impl Work<'_> {
             let found = from.load(id).await.map_err(Stop::of_source);
             return self.workspace(id, found).await;
         }
-        let mut next = Some(WorkspaceQuery::new().with_deleting().with_total().limit(PAGE_MAX));
-        while let Some(query) = next {
-            let Some(page) = self.page("workspaces", from.list(query.clone()).await)? else { break };
+        let all = WorkspaceQuery::new().with_deleting().with_total().limit(PAGE_MAX);
+        let mut listed = pages(all, |query| from.list(query));
+        while let Some(page) = self.page("workspaces", listed.try_next().await)? {
             self.tally().total = page.total;
             for workspace in page.items {
                 self.workspace(workspace.id, Ok(workspace)).await?;
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
@@ -115,15 +116,12 @@ impl Work<'_> {
         self.begin();
         let mut query = BindingQuery::new().limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
-        let mut next = Some(query);
-        while let Some(query) = next {
-            let listed = self.copy.from.bindings.list(query.clone()).await;
-            let Some(page) = self.page("bindings", listed)? else { break };
+        let mut listed = pages(query, |query| self.copy.from.bindings.list(query));
+        while let Some(page) = self.page("bindings", listed.try_next().await)? {
             for binding in page.items {
                 let copied = self.binding(&binding).await;
                 self.note(CopyStage::Bindings, || format!("device {}", binding.device), copied)?;
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use agent_core::event::Event;
 use agent_core::json::RawFields;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::SessionState;
-use agent_core::store::{PAGE_MAX, Purge, ReadEvents, SessionQuery, own_events};
+use agent_core::store::{PAGE_MAX, Purge, ReadEvents, SessionQuery, own_events, pages};
 use agent_core::{CommitId, Result, Seq, SessionId, SessionStoreExt, Timestamp};
 
 /// How many bytes of a log are read at a time, before one commit is whole.
@@ -45,10 +45,8 @@ impl Work<'_> {
         self.begin();
         let mut query = SessionQuery::new().with_hidden().with_total().limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
-        let mut next = Some(query);
-        while let Some(query) = next {
-            let listed = self.copy.from.sessions.list(query.clone()).await;
-            let Some(page) = self.page("sessions", listed)? else { break };
+        let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
+        while let Some(page) = self.page("sessions", listed.try_next().await)? {
             self.tally().total = page.total;
             let ids: Vec<_> = page.items.iter().map(|item| (item.id, item.origin.parent())).collect();
             drop(page.items);
@@ -63,7 +61,6 @@ impl Work<'_> {
                     if copied { Ok(()) } else { self.session(id, CopyStage::Sessions).await }
                 })
                 .await?;
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         Ok(())
     }
@@ -73,10 +70,9 @@ impl Work<'_> {
         self.begin();
         let mut query = SessionQuery::new().states([SessionState::Deleted]).with_total().limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
-        let (mut next, mut workspaces) = (Some(query), BTreeMap::new());
-        while let Some(query) = next {
-            let listed = self.copy.from.sessions.list(query.clone()).await;
-            let Some(page) = self.page("sessions", listed)? else { break };
+        let mut workspaces = BTreeMap::new();
+        let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
+        while let Some(page) = self.page("sessions", listed.try_next().await)? {
             self.tally().total = page.total;
             workspaces.extend(page.items.iter().map(|item| (item.workspace, item.id)));
             let ids: Vec<_> = page.items.iter().map(|item| item.id).collect();
@@ -86,7 +82,6 @@ impl Work<'_> {
                     if failed { Ok(()) } else { self.session(id, CopyStage::Deletions).await }
                 })
                 .await?;
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
         }
         self.workspace_tombstones(workspaces).await
     }
