@@ -373,7 +373,6 @@ impl Step {
     fn check(&self, session: SessionId) -> Result<()> {
         let Self::Trigger(trigger) = self else { return Ok(()) };
         match trigger {
-            Trigger::Create(new) => check_depth(session, 0, &new.created.attributes.metadata),
             Trigger::Prepare(lease) | Trigger::BeginRun(lease) => lease.check(),
             Trigger::Fail(failure)
             | Trigger::EndRun(RunEnd::Failed(failure) | RunEnd::Retry { failure, .. }) => {

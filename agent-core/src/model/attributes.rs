@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::text::{check_text, words};
+use crate::base::text::{check_text, quoted, words};
 use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
@@ -20,6 +20,10 @@ pub const RESOURCES_MAX: usize = 64;
 
 /// The most handles on things outside that a session may have.
 pub const HANDLES_MAX: usize = 64;
+
+/// The most levels of objects and lists of a field of metadata: within the event that creates a session, and so a fork of this
+/// one, it has three around it.
+const METADATA_MAX_DEPTH: usize = RawJson::MAX_DEPTH - 3;
 
 /// The most bytes of a title.
 pub const TITLE_MAX_BYTES: usize = 512;
@@ -302,8 +306,15 @@ impl Patch {
                 }
             }
         }
-        for (name, _) in self.metadata.iter() {
+        for (name, value) in self.metadata.iter() {
             check_text("metadata name", name, 128)?;
+            let levels = value.depth();
+            if levels > METADATA_MAX_DEPTH {
+                return Err(Error::limit(format!(
+                    "metadata {} nests {levels} levels deep; at most {METADATA_MAX_DEPTH} are kept, store deeper JSON as a text",
+                    quoted(name)
+                )));
+            }
         }
         for resource in self.resources.iter().flatten() {
             for (noun, text) in [

@@ -403,7 +403,7 @@ fn payloads_nest_at_most_a_hundred_levels() {
         ("data", |json| NewEvent::new("x.app.note".parse().unwrap(), json), 100),
         ("extra", |json| NewEvent::user_message("hi").with_extra("x", json), 100),
         ("input", |json| NewEvent::tool_use(call("c1"), "ls", json), 99),
-        ("metadata", |json| NewEvent::updated(Patch::new().metadata("x", json)), 98),
+        ("metadata", |json| NewEvent::updated(Patch::new().metadata("x", json)), 97),
     ];
     for (what, event, most) in events {
         let mut driver = Driver::created();
@@ -414,7 +414,7 @@ fn payloads_nest_at_most_a_hundred_levels() {
         };
         let refused = commit(most + 1).unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::LimitExceeded, "{what}: {refused}");
-        assert!(refused.to_string().contains("101 levels"), "{what}: {refused}");
+        assert!(refused.to_string().contains(" levels deep; at most "), "{what}: {refused}");
         commit(most).unwrap();
     }
     let mut driver = Driver::created();
@@ -424,4 +424,15 @@ fn payloads_nest_at_most_a_hundred_levels() {
     ] {
         assert_eq!(*driver.trigger(trigger).unwrap_err().kind(), ErrorKind::LimitExceeded);
     }
+    // What a session is created with is an event, too, and has to be taken where it is restored.
+    let created = |levels| {
+        let mut driver = Driver::nothing();
+        let new = driver.new_session().with(&Patch::new().metadata("x", deep(levels)));
+        driver.commit(Commit::create(&driver.effects, new)).map(|_| driver)
+    };
+    assert_eq!(*created(98).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    let there = created(97).unwrap();
+    let mut again = Driver::nothing();
+    again.commit(Commit::restore(there.id, there.log.clone()).unwrap()).unwrap();
+    assert_eq!(again.now(), there.now());
 }
