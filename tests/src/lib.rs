@@ -16,7 +16,7 @@ use tempfile::TempDir;
 macro_rules! each_store {
     (@test memory $test:ident [disk] $runtime:tt) => {};
     // Paused time runs ahead of a database.
-    (@test sqlite $test:ident $place:tt [start_paused = true]) => {};
+    (@test sqlite $test:ident $place:tt [start_paused = true $(, $($more:tt)*)?]) => {};
     (@test $store:ident $test:ident $place:tt [$($runtime:tt)*]) => {
         #[::tokio::test($($runtime)*)]
         async fn $store() {
@@ -28,9 +28,12 @@ macro_rules! each_store {
             $($crate::each_store!(@test $store $test $place $runtime);)*
         }
     };
-    ($test:ident $(and $more:ident)? $(on $place:ident)? $(, $($runtime:tt)*)?) => {
-        // A store more: its name here, and how to open it in `Site`.
-        $crate::each_store!(@tests [memory files sqlite $($more)?] $test [$($place)?] [$($($runtime)*)?]);
+    ($test:ident on disk $(, $($runtime:tt)*)?) => {
+        $crate::each_store!(@tests [memory files sqlite] $test [disk] [$($($runtime)*)?]);
+    };
+    ($test:ident $(and $more:ident)? $(, $($runtime:tt)*)?) => {
+        // A store more: its name here and above, and how to open it in `Site`.
+        $crate::each_store!(@tests [memory files sqlite $($more)?] $test [] [$($($runtime)*)?]);
     };
 }
 

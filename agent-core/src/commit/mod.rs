@@ -17,6 +17,9 @@ use crate::session::{NewSession, OPEN_CALLS_MAX, Session};
 
 /// The most events that one commit may bring.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
+/// The most events that one commit may come to, with those that the library adds: the results of open calls, the ends of spans, the
+/// status.
+pub(crate) const PLANNED_MAX_EVENTS: usize = COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_MAX + 2;
 /// The most bytes of payload that one commit may bring.
 pub const COMMIT_MAX_BYTES: usize = 64 << 20;
 
@@ -342,9 +345,9 @@ impl Commit {
                 Ok(())
             })?;
         }
-        // What the library adds to a commit itself: the results of open calls, the ends of spans, the status.
+        // What is restored holds what the library had added.
         let is_restored = matches!(self.steps.as_slice(), [Step::Trigger(Trigger::Restore(_))]);
-        let added = if is_restored { 2 * OPEN_CALLS_MAX + 2 } else { 0 };
+        let added = if is_restored { PLANNED_MAX_EVENTS - COMMIT_MAX_EVENTS } else { 0 };
         if events > COMMIT_MAX_EVENTS + added || bytes > COMMIT_MAX_BYTES + added * 1024 {
             return Err(Error::limit(format!(
                 "a commit of {events} events and {bytes} bytes for session {session}; at most {COMMIT_MAX_EVENTS} and {COMMIT_MAX_BYTES}, send several"
@@ -376,11 +379,30 @@ impl Step {
             Trigger::Prepare(lease) | Trigger::BeginRun(lease) => lease.check(),
             Trigger::Fail(failure)
             | Trigger::EndRun(RunEnd::Failed(failure) | RunEnd::Retry { failure, .. }) => {
+                check_reason(session, failure.class)?;
                 failure.check(session)
             }
-            Trigger::EndRun(RunEnd::Await(action)) => action.check(session),
+            Trigger::EndRun(RunEnd::Await(action)) => {
+                check_reason(session, action.kind.reason())?;
+                action.check(session)
+            }
+            Trigger::EndRun(RunEnd::Completed(reason))
+            | Trigger::Suspend(reason)
+            | Trigger::ForceSuspend(reason)
+            | Trigger::Terminate(reason)
+            | Trigger::Delete(reason) => check_reason(session, *reason),
             _ => Ok(()),
         }
+    }
+}
+
+/// A reason that stands for one of a newer version would close the session to this one.
+fn check_reason(session: SessionId, reason: Reason) -> Result<()> {
+    match reason {
+        Reason::Newer => Err(Error::invalid(format!(
+            "a commit for session {session} gives a reason of a newer version of this library; give one of this version's"
+        ))),
+        _ => Ok(()),
     }
 }
 

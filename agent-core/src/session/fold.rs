@@ -201,12 +201,14 @@ impl Session {
     }
 
     fn check_place(&self, event: &Event) -> Result<()> {
-        let next = self.head.next();
-        if event.seq == next && next > self.head {
-            return Ok(());
+        let (id, seq, next) = (self.id, event.seq, self.head.next());
+        if seq != next || next <= self.head {
+            return Err(Error::corrupt(format!("session {id}: event {seq} stands where {next} belongs")));
         }
-        let (id, seq) = (self.id, event.seq);
-        Err(Error::corrupt(format!("session {id}: event {seq} stands where {next} belongs")))
+        match event.kind == EventType::SESSION_CREATED {
+            true => Err(Error::corrupt(format!("event {seq} creates session {id} a second time"))),
+            false => Ok(()),
+        }
     }
 
     /// What every event does: the head, the times, the memory of its commit, its transition.

@@ -15,7 +15,8 @@ use crate::store::session::{Capabilities, Pulse, Purge, Purged, Rebuilt, Session
 macro_rules! forwarded {
     ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
         /// A [`SessionStore`] around another: it passes on every method that it does not implement itself, those too that a
-        /// later version adds. For stores that note, count, check or change what is written.
+        /// later version adds. For stores that note, count, check or change what is written; one that guards has to be looked at again
+        /// when a method is added.
         ///
         /// It has methods of the same names. Name it by its path where you implement it, as below: where both traits are
         /// imported, each call has to say which one is meant.
@@ -55,7 +56,7 @@ macro_rules! forwarded {
         /// # Ok(()) }
         /// ```
         pub trait SessionStoreWrapper: Debug + Send + Sync + 'static {
-            /// The store that is wrapped.
+            /// The store that is wrapped: another one, never `self`.
             fn inner(&self) -> &dyn SessionStore;
 
             /// Passes on to [`SessionStore::capabilities`].

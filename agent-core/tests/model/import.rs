@@ -148,6 +148,13 @@ fn what_does_not_follow_on_is_not_restored() {
     for commit in bad {
         assert_eq!(kind(&mut target, commit), ErrorKind::InvalidInput);
     }
+    let again = source.log[0].data.clone();
+    let again = changed(&|event| (event.kind, event.data) = (EventType::SESSION_CREATED, again.clone()));
+    assert_eq!(
+        kind(&mut target, again.expect(Expect::Any)),
+        ErrorKind::InvalidInput,
+        "created a second time"
+    );
     let newer = changed(&|event| event.kind = "session.teleported".parse().unwrap());
     assert_eq!(kind(&mut target, newer), ErrorKind::Unsupported);
     let large = changed(&|event| event.data = RawJson::of(&"x".repeat((16 << 20) + 1)).unwrap());

@@ -16,3 +16,4 @@ mod plan;
 mod settle;
 mod state_machine;
 mod wakes;
+mod wrapper;

@@ -1,7 +1,7 @@
 //! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
 
 use crate::common::{Driver, call, fold, json};
-use agent_core::commit::{Commit, Expect, RunEnd, Step, Trigger};
+use agent_core::commit::{COMMIT_MAX_EVENTS, Commit, Expect, RunEnd, Step, Trigger};
 use agent_core::event::{Body, Event, EventType, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{
@@ -66,6 +66,56 @@ fn a_run_within_one_commit_leaves_its_traces() {
     assert_eq!((now.begun, now.handled, now.pending), (Seq::new(2), Seq::new(2), 0));
     assert_eq!(fold(driver.id, &driver.log), *now);
     assert_eq!(driver.prompt().epoch, Some(Epoch::new(2)));
+}
+
+/// What only a newer version may say is refused, alone and before a step that says something else: it would close the session.
+#[test]
+fn no_reason_of_a_newer_version_is_given() {
+    let newer = Reason::Newer;
+    let mut driver = Driver::created();
+    let mut refused = |steps: Vec<Trigger>| {
+        let commit = steps.into_iter().fold(driver.seal(), Commit::trigger);
+        let error = driver.commit(commit).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains("newer version"), "{error}");
+    };
+    refused(vec![Trigger::Suspend(newer), Trigger::Resume]);
+    refused(vec![Trigger::ForceSuspend(newer)]);
+    refused(vec![Trigger::Fail(Failure::new(newer, "x")), Trigger::Recover]);
+    refused(vec![Trigger::Terminate(newer), Trigger::Delete(Reason::UserDeleted)]);
+    refused(vec![Trigger::Delete(newer)]);
+    let question = PendingAction::new("q".parse().unwrap(), ActionKind::Newer, "?");
+    for end in [
+        RunEnd::Completed(newer),
+        RunEnd::Failed(Failure::new(newer, "x")),
+        RunEnd::retry(Failure::new(newer, "x"), Timestamp::UNIX_EPOCH, 3),
+        RunEnd::Await(question),
+    ] {
+        refused(vec![Trigger::EndRun(end), Trigger::Archive]);
+    }
+}
+
+/// Triggers alone can come to more events than a commit may have, too.
+#[test]
+fn what_a_commit_comes_to_is_bounded() {
+    let mut driver = Driver::created();
+    let failure = Failure::new(Reason::RunError, "x");
+    let end = RunEnd::retry(failure, Timestamp::UNIX_EPOCH, u32::MAX);
+    let runs = |driver: &Driver, count| {
+        let said = driver.seal().event(NewEvent::user_message("hello"));
+        (0..count).fold(said, |commit, _| {
+            commit.trigger(Trigger::BeginRun(driver.lease_request())).trigger(Trigger::EndRun(end.clone()))
+        })
+    };
+    let error = driver.commit(runs(&driver, COMMIT_MAX_EVENTS * 2)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{error}");
+    driver.commit(runs(&driver, 1000)).unwrap();
+    let commits = driver.log.chunk_by(|a, b| a.commit == b.commit).map(<[_]>::to_vec);
+    let mut again = Driver::nothing();
+    for events in commits {
+        again.commit(Commit::restore(driver.id, events).unwrap()).unwrap();
+    }
+    assert_eq!(again.now(), driver.now());
 }
 
 /// A commit that is not remembered any more is a conflict, not a double; one whose writer has seen enough is new.

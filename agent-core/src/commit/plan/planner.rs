@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::{
     Error, ErrorKind, RawJson, Reason, Result, Seq, SessionState, Target, TriggerKind, target,
 };
-use crate::commit::{Commit, Committed, LeaseRequest, Step, Trigger};
+use crate::commit::{Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
 use crate::event::{Body, Event, NewEvent, Note, SpanCompleted, ToolOutcome, ToolResult};
 use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, Request, Status, Transition};
 use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
@@ -102,8 +102,11 @@ impl<'a> Planner<'a> {
         if self.events.is_empty() {
             return Ok(Plan::Answer(Box::new(nothing_to_do(self.session))));
         }
-        let of = u32::try_from(self.events.len())
-            .map_err(|_| Error::limit("a commit of too many events; send several"))?;
+        let count = self.events.len();
+        let of = u32::try_from(count)
+            .ok()
+            .filter(|_| count <= PLANNED_MAX_EVENTS)
+            .ok_or_else(|| Error::limit(format!("a commit that comes to {count} events; send several")))?;
         for (n, (event, transition)) in (1..).zip(self.events.iter_mut().zip(&self.transitions)) {
             (event.n, event.of) = (n, of);
             event.transition = transition.as_ref().map(RawJson::of).transpose()?;
