@@ -413,3 +413,30 @@ fn nothing_is_not_restored() {
     let commit = driver.seal().event(NewEvent::user_message("x"));
     assert!(matches!(plan(driver.session.as_ref(), &commit), Ok(Plan::Write { .. })));
 }
+
+/// What was said elsewhere is added in order and waits for no run; nothing is added while something waits.
+#[test]
+fn what_was_said_elsewhere_waits_for_no_run() {
+    let mut driver = Driver::created();
+    let said = || vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
+    driver.trigger(Trigger::Adopt(said())).unwrap();
+    let now = driver.now();
+    assert_eq!((now.counts.user, now.counts.agent, now.head), (1, 1, Seq::new(3)));
+    assert_eq!((now.last_input, now.handled, now.pending), (Seq::new(2), Seq::new(2), 0));
+    assert_eq!(now.status.state, SessionState::Idle);
+    driver.event(NewEvent::user_message("and now?")).unwrap();
+    assert_eq!(*driver.trigger(Trigger::Adopt(said())).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// A run that was asked to end and be set aside, and fails: the session is set aside if it would be tried again, and failed if not.
+#[test]
+fn a_session_that_failed_is_not_set_aside() {
+    for (limit, state) in [(3, SessionState::Suspended), (1, SessionState::Failed)] {
+        let mut driver = Driver::created();
+        driver.prompt();
+        driver.trigger(Trigger::Suspend(Reason::UserPaused)).unwrap();
+        let failure = Failure::new(Reason::RunError, "x");
+        driver.run_trigger(Trigger::EndRun(RunEnd::retry(failure, Timestamp::UNIX_EPOCH, limit))).unwrap();
+        assert_eq!(driver.now().status.state, state, "{limit}");
+    }
+}
